@@ -62,7 +62,7 @@ impl Admission<'_> {
 /// Creates an empty filter, if there is memory for it.
 pub(crate) fn new_filter(server: &Server, params: CreateParams) -> Result<Filter, Error> {
     let admission = Admission::of_new_layer(server, 0);
-    admission.or_exit(Filter::create(params, |bytes| admission.admits(bytes)), Error::creating)
+    admission.or_exit(Filter::create(params, &mut |bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// Builds the filter that a header describes, if there is memory for it.
@@ -75,7 +75,7 @@ pub(crate) fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
 /// Creates an empty filter that can be merged with `other`, if there is memory for it.
 pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
-    admission.or_exit(other.empty_like(|bytes| admission.admits(bytes)), Error::creating)
+    admission.or_exit(other.empty_like(&mut |bytes| admission.admits(bytes)), Error::creating)
 }
 
 /// Merges filters into a new one, if there is memory for it.

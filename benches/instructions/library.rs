@@ -106,7 +106,7 @@ pub(crate) fn run(name: &str) {
         growth: Growth::By(2.try_into().expect("not 0")),
         layout: workload.layout,
     };
-    let mut filter = Filter::create(params, |_| true).expect("memory");
+    let mut filter = Filter::create(params, &mut |_| true).expect("memory");
     let (present, absent) = (items(0), items(ITEMS));
     if !matches!(workload.operation, Insert | InsertAlone) {
         insert(&mut filter, &present);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, InvalidWindow};
 use crate::filter::Filter;
+use crate::kind;
 use crate::kind::windowed::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 use crate::plan::{Plan, Prediction};
 use crate::spec::{CreateParams, ErrorRate, Growth, Layout};
@@ -243,7 +244,7 @@ impl FilterBuilder {
     /// assert_eq!(Filter::builder().capacity(0).build().err(), Some(Error::InvalidCapacity));
     /// ```
     pub fn build(self) -> Result<Filter, Error> {
-        Filter::create(self.params()?, |_bytes| true)
+        Filter::create(self.params()?, &mut |_bytes| true)
     }
 
     /// Predicts the filter with `items` distinct items, without allocating it. With a [window](Self::window), that many
@@ -267,7 +268,7 @@ impl FilterBuilder {
     /// Predicts the filter in more detail.
     #[doc(hidden)]
     pub fn plan(self, items: u64) -> Result<Plan, Error> {
-        Plan::new(self.params()?, items)
+        kind::plan(self.params()?, items)
     }
 
     /// Returns the parameters that these options stand for.

@@ -5,20 +5,15 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use crate::array::{relocate_box, try_box};
 use crate::batch::{BATCH, HashedBatch};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
-use crate::kind::classic::ClassicFilter;
-use crate::kind::classic::layer::ClassicSpec;
 use crate::kind::counting::CountingFilter;
-use crate::kind::native::NativeFilter;
-use crate::kind::prefetch_hint::PrefetchHint;
-use crate::kind::windowed::{InsertOptions, WindowedFilter};
+use crate::kind::windowed::WindowedFilter;
+use crate::kind::{self, Content, Kind, PrefetchHint, for_each_kind};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
-use crate::spec::{CreateParams, FilterKind, Layout, OwnSpec};
-use crate::table::Table;
+use crate::spec::{CreateParams, FilterKind, InsertOptions, Parameters};
 
 /// A Bloom filter: a set of items, stored in a few bits each.
 ///
@@ -38,55 +33,9 @@ use crate::table::Table;
 /// ```
 pub struct Filter(Content);
 
-/// The content of a filter, by its kind.
-pub enum Content {
-    /// Blocks of bits, and a table.
-    Native(NativeFilter),
-    /// A table that counts. Boxed, so that plain filters are small.
-    Counting(Box<CountingFilter>),
-    /// Tables that forget. Boxed for the same reason.
-    Windowed(Box<WindowedFilter>),
-    /// RedisBloom's chain of layers.
-    Classic(ClassicFilter),
-}
-
-/// Evaluates an expression for the content of a filter, whatever its kind.
-macro_rules! each {
-    ($content:expr, $filter:ident => $body:expr) => {
-        match $content {
-            Content::Native($filter) => $body,
-            Content::Counting($filter) => $body,
-            Content::Windowed($filter) => $body,
-            Content::Classic($filter) => $body,
-        }
-    };
-}
-
-impl From<NativeFilter> for Filter {
-    fn from(filter: NativeFilter) -> Filter {
-        Filter(Content::Native(filter))
-    }
-}
-
-impl TryFrom<CountingFilter> for Filter {
-    type Error = Error;
-
-    fn try_from(filter: CountingFilter) -> Result<Filter, Error> {
-        Ok(Filter(Content::Counting(try_box(filter)?)))
-    }
-}
-
-impl TryFrom<WindowedFilter> for Filter {
-    type Error = Error;
-
-    fn try_from(filter: WindowedFilter) -> Result<Filter, Error> {
-        Ok(Filter(Content::Windowed(try_box(filter)?)))
-    }
-}
-
-impl From<ClassicFilter> for Filter {
-    fn from(filter: ClassicFilter) -> Filter {
-        Filter(Content::Classic(filter))
+impl From<Content> for Filter {
+    fn from(content: Content) -> Filter {
+        Filter(content)
     }
 }
 
@@ -247,7 +196,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn clear(&mut self) -> Result<(), Error> {
-        let mut empty = self.empty_like(|_bytes| true)?;
+        let mut empty = self.empty_like(&mut |_bytes| true)?;
         empty.advance_to(Duration::from_millis(self.time_of_change()));
         *self = empty;
         Ok(())
@@ -289,12 +238,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn error_rate(&self) -> f64 {
-        match &self.0 {
-            Content::Native(filter) => filter.spec().error_rate.get(),
-            Content::Counting(filter) => filter.spec().error_rate.get(),
-            Content::Windowed(filter) => filter.spec().error_rate.get(),
-            Content::Classic(filter) => filter.error_rate(),
-        }
+        self.parameters().error_rate
     }
 
     /// Returns the number of distinct items that fit before the filter grows again, or is full.
@@ -305,7 +249,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn capacity(&self) -> u64 {
-        each!(&self.0, filter => filter.capacity())
+        for_each_kind!(&self.0, filter => filter.capacity())
     }
 
     /// Returns the number of items that were new when they were inserted, without the removed ones. Items that were
@@ -319,7 +263,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn len(&self) -> u64 {
-        each!(&self.0, filter => filter.items())
+        for_each_kind!(&self.0, filter => filter.items())
     }
 
     /// Returns true if the filter holds no item.
@@ -342,12 +286,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn expansion(&self) -> Option<u32> {
-        match &self.0 {
-            Content::Native(filter) => filter.spec().expansion(),
-            Content::Counting(filter) => filter.spec().expansion(),
-            Content::Windowed(filter) => filter.spec().expansion(),
-            Content::Classic(filter) => filter.spec().expansion(),
-        }
+        self.parameters().expansion
     }
 
     /// Returns the seed of the hash, or `None` for a classic filter: all classic filters share a public seed.
@@ -359,12 +298,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn seed(&self) -> Option<u64> {
-        match &self.0 {
-            Content::Native(filter) => Some(filter.spec().seed),
-            Content::Counting(filter) => Some(filter.spec().seed),
-            Content::Windowed(filter) => Some(filter.spec().seed),
-            Content::Classic(_) => None,
-        }
+        self.parameters().seed
     }
 
     /// Returns the number of layers, which RedisBloom calls sub-filters: 1 until the filter grows, then 2, or more for
@@ -377,12 +311,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn num_layers(&self) -> usize {
-        match &self.0 {
-            Content::Native(filter) => 1 + usize::from(filter.table().is_some()),
-            Content::Counting(_) => 1,
-            Content::Windowed(filter) => 1 + usize::from(filter.tables().1.is_some()),
-            Content::Classic(filter) => filter.layers().len(),
-        }
+        for_each_kind!(&self.0, filter => filter.num_layers())
     }
 
     /// Returns the bytes requested from the allocator, this value included. For a classic filter, returns the number
@@ -395,12 +324,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn memory_usage(&self) -> usize {
-        match &self.0 {
-            Content::Native(filter) => size_of::<Filter>() + filter.allocated(),
-            Content::Counting(filter) => size_of::<Filter>() + filter.allocated(),
-            Content::Windowed(filter) => size_of::<Filter>() + filter.allocated(),
-            Content::Classic(filter) => filter.memory_usage(),
-        }
+        for_each_kind!(&self.0, filter => filter.memory_usage())
     }
 
     /// Returns the fraction of bits that are set, or of slots that are filled, from 0 to 1.
@@ -411,7 +335,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn fill(&self) -> f64 {
-        each!(&self.0, filter => filter.fill())
+        for_each_kind!(&self.0, filter => filter.fill())
     }
 
     /// Returns the estimated false-positive rate at the current fill. Takes about 20 microseconds a layer.
@@ -442,12 +366,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn try_clone(&self) -> Result<Filter, Error> {
-        match &self.0 {
-            Content::Native(filter) => filter.try_clone().map(Filter::from),
-            Content::Counting(filter) => filter.try_clone().and_then(Filter::try_from),
-            Content::Windowed(filter) => filter.try_clone().and_then(Filter::try_from),
-            Content::Classic(filter) => filter.try_clone().map(Filter::from),
-        }
+        for_each_kind!(&self.0, filter => filter.try_clone()?.into_content()).map(Filter)
     }
 }
 
@@ -489,12 +408,13 @@ impl Filter {
     /// Returns the kind of the filter.
     #[inline]
     pub fn kind(&self) -> FilterKind {
-        match &self.0 {
-            Content::Native(_) => FilterKind::Native,
-            Content::Counting(_) => FilterKind::Counting,
-            Content::Windowed(_) => FilterKind::Windowed,
-            Content::Classic(_) => FilterKind::Classic,
-        }
+        for_each_kind!(&self.0, filter => filter.kind())
+    }
+
+    /// Returns the parameters with which the filter was created.
+    #[inline]
+    pub fn parameters(&self) -> Parameters {
+        for_each_kind!(&self.0, filter => filter.parameters())
     }
 
     /// Returns the content of the filter.
@@ -508,59 +428,19 @@ impl Filter {
     }
 
     /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
-    pub fn create(params: CreateParams, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
-        let CreateParams { error_rate, capacity, growth, layout } = params;
-        match layout {
-            Layout::Native { seed } => {
-                let spec = OwnSpec { seed, error_rate, growth };
-                NativeFilter::new(spec, capacity.get(), admit).map(Filter::from)
-            }
-            Layout::Counting { seed } => {
-                let spec = OwnSpec { seed, error_rate, growth };
-                let filter = CountingFilter::new(spec, capacity.get())?;
-                Filter::admitted(filter.allocated(), filter, admit)
-            }
-            Layout::Windowed { seed, window } => {
-                let spec = OwnSpec { seed, error_rate, growth };
-                let filter = WindowedFilter::new(spec, capacity.get(), window)?;
-                Filter::admitted(filter.allocated(), filter, admit)
-            }
-            Layout::Classic { stored_expansion } => {
-                let spec = ClassicSpec::new(growth, stored_expansion);
-                let first = spec.first(capacity.get(), error_rate.get())?;
-                ClassicFilter::new(spec, first, admit).map(Filter::from)
-            }
-        }
-    }
-
-    /// Converts a filter that takes `bytes` bytes, unless `admit` rejects them.
-    fn admitted<T>(bytes: usize, filter: T, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error>
-    where
-        Filter: TryFrom<T, Error = Error>,
-    {
-        if admit(bytes as u64) { Filter::try_from(filter) } else { Err(Error::OutOfMemory) }
+    pub fn create(params: CreateParams, admit: Admit<'_>) -> Result<Filter, Error> {
+        kind::create(params, admit).map(Filter)
     }
 
     /// Returns an empty filter that can be merged with this one. `admit` is as for [`create`](Self::create).
-    pub fn empty_like(&self, admit: impl FnOnce(u64) -> bool) -> Result<Filter, Error> {
-        match &self.0 {
-            Content::Native(filter) => filter.empty_copy(admit).map(Filter::from),
-            Content::Counting(filter) => {
-                let copy = filter.empty_copy()?;
-                Filter::admitted(copy.allocated(), copy, admit)
-            }
-            Content::Windowed(filter) => {
-                let copy = filter.empty_copy()?;
-                Filter::admitted(copy.allocated(), copy, admit)
-            }
-            Content::Classic(filter) => filter.empty_copy(1, admit).map(Filter::from),
-        }
+    pub fn empty_like(&self, admit: Admit<'_>) -> Result<Filter, Error> {
+        for_each_kind!(&self.0, filter => filter.empty_copy(admit)?.into_content()).map(Filter)
     }
 
     /// Returns the hash function of the filter.
     #[inline]
     pub fn hasher(&self) -> Hasher {
-        each!(&self.0, filter => filter.hasher())
+        for_each_kind!(&self.0, filter => filter.hasher())
     }
 
     /// Returns the hash of an item.
@@ -579,7 +459,7 @@ impl Filter {
     #[inline]
     pub fn prepare_batch<'a>(&self, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
         let batch = self.hash_batch(items);
-        each!(&self.0, filter => filter.prefetch(batch.hashes()));
+        for_each_kind!(&self.0, filter => filter.prefetch(batch.hashes()));
         batch
     }
 
@@ -587,12 +467,7 @@ impl Filter {
     /// forgets uses `now`; 0 means the time of its last change.
     #[inline]
     pub fn contains_at(&self, item: &[u8], now: u64) -> bool {
-        match &self.0 {
-            Content::Native(filter) => filter.contains(filter.hasher().hash(item)),
-            Content::Counting(filter) => filter.contains(filter.hasher().hash(item)),
-            Content::Windowed(filter) => filter.contains(filter.hasher().hash(item), now),
-            Content::Classic(filter) => filter.contains(filter.hasher().hash(item)),
-        }
+        for_each_kind!(&self.0, filter => filter.contains_at(filter.hasher().hash(item), now))
     }
 
     /// Sets `found[i]` to whether the item of `hashes[i]` may be in the filter at the time `now`, as for
@@ -600,12 +475,7 @@ impl Filter {
     /// [prepared](Filter::prepare_batch), since this prefetches by itself.
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64) {
-        match &self.0 {
-            Content::Native(filter) => filter.contains_hashes(hashes, found),
-            Content::Counting(filter) => filter.contains_hashes(hashes, found),
-            Content::Windowed(filter) => filter.contains_hashes(hashes, found, now),
-            Content::Classic(filter) => filter.contains_hashes(hashes, found),
-        }
+        for_each_kind!(&self.0, filter => filter.contains_hashes(hashes, found, now));
     }
 
     /// Inserts the items of `hashes` in order, and sets `new[i]` to whether item `i` was new. Unless `renewed` is
@@ -624,26 +494,17 @@ impl Filter {
         options: &InsertOptions,
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
-        match &mut self.0 {
-            Content::Native(filter) => filter.insert_all(hashes, new, admit),
-            Content::Counting(filter) => filter.insert_all(hashes, new, options.on_duplicate, admit),
-            Content::Windowed(filter) => filter.insert_all(hashes, new, renewed, options, admit),
-            Content::Classic(filter) => filter.insert_all(hashes, new, admit),
-        }
+        for_each_kind!(&mut self.0, filter => filter.insert_hashes(hashes, new, renewed, options, admit))
     }
 
     /// Returns true if many additions allocate a little memory each. Otherwise, few additions allocate much.
     pub fn grows_in_small_steps(&self) -> bool {
-        match &self.0 {
-            Content::Native(filter) => filter.table().is_some(),
-            Content::Counting(_) | Content::Windowed(_) => true,
-            Content::Classic(_) => false,
-        }
+        for_each_kind!(&self.0, filter => filter.grows_in_small_steps())
     }
 
     /// Returns the filter, if it counts.
     pub fn counting(&self) -> Option<&CountingFilter> {
-        if let Content::Counting(filter) = &self.0 { Some(filter) } else { None }
+        CountingFilter::of(&self.0)
     }
 
     /// Returns the filter, if it counts, to remove items.
@@ -654,7 +515,7 @@ impl Filter {
     /// Returns the filter, if it forgets.
     #[inline]
     pub fn windowed(&self) -> Option<&WindowedFilter> {
-        if let Content::Windowed(filter) = &self.0 { Some(filter) } else { None }
+        WindowedFilter::of(&self.0)
     }
 
     /// Returns true if the filter needs the current time.
@@ -671,62 +532,35 @@ impl Filter {
 
     /// Returns the number of items at the time `now`, as for [`contains_at`](Self::contains_at).
     pub fn len_at(&self, now: u64) -> u64 {
-        self.windowed().map_or_else(|| self.len(), |filter| filter.items_at(now))
+        for_each_kind!(&self.0, filter => filter.items_at(now))
     }
 
     /// Returns the estimated false-positive rate at the time `now`, as for [`contains_at`](Self::contains_at).
     pub fn false_positive_rate_at(&self, now: u64) -> f64 {
-        match &self.0 {
-            Content::Native(filter) => filter.false_positive_rate(),
-            Content::Counting(filter) => filter.false_positive_rate(),
-            Content::Windowed(filter) => filter.false_positive_rate_at(now),
-            Content::Classic(filter) => filter.false_positive_rate(),
-        }
+        for_each_kind!(&self.0, filter => filter.false_positive_rate_at(now))
     }
 
     /// Describes each layer, oldest first.
     pub fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
-        match &self.0 {
-            Content::Native(filter) => Box::new(filter.info()),
-            Content::Counting(filter) => Box::new(std::iter::once(filter.info())),
-            Content::Windowed(filter) => Box::new(filter.info()),
-            Content::Classic(filter) => Box::new(filter.info()),
-        }
+        for_each_kind!(&self.0, filter => filter.layers())
     }
 
     /// Returns true if [`len`](Self::len) is an estimate, as after a merge, or `None` for a classic filter, which does
     /// not store this.
     pub fn is_estimate(&self) -> Option<bool> {
-        match &self.0 {
-            Content::Native(filter) => Some(filter.is_estimate()),
-            Content::Counting(filter) => Some(filter.table().item_count().is_estimate()),
-            Content::Windowed(_) => Some(false),
-            Content::Classic(_) => None,
-        }
+        for_each_kind!(&self.0, filter => filter.is_estimate())
     }
 
     /// Returns the address where items are looked up first, unless that memory has less than `min_bytes`: the blocks of
     /// a native filter, or the newest layer of a classic one. A table has no such address.
     #[inline]
     pub fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
-        match &self.0 {
-            Content::Native(filter) => PrefetchHint::of_native(filter, min_bytes),
-            Content::Counting(_) | Content::Windowed(_) => None,
-            Content::Classic(filter) => PrefetchHint::of_classic(filter, min_bytes),
-        }
+        for_each_kind!(&self.0, filter => filter.prefetch_hint(min_bytes))
     }
 
     /// Returns the approximate number of allocations of the filter.
     pub fn num_allocations(&self) -> usize {
-        match &self.0 {
-            Content::Native(filter) => 1 + filter.table().map_or(0, |table| table.segments() as usize),
-            Content::Counting(filter) => filter.table().segments() as usize,
-            Content::Windowed(filter) => {
-                let (expected, beyond) = filter.tables();
-                (expected.segments() + beyond.map_or(0, Table::segments)) as usize
-            }
-            Content::Classic(_) => self.num_layers(),
-        }
+        for_each_kind!(&self.0, filter => filter.num_allocations())
     }
 
     /// Lets `relocate` move the filter's allocations, from `start` on, until `should_stop` returns true. Returns where
@@ -743,25 +577,7 @@ impl Filter {
         should_stop: impl FnMut() -> bool,
     ) -> Option<u64> {
         // SAFETY: as promised by the caller.
-        unsafe {
-            match &mut self.0 {
-                Content::Native(filter) => return filter.relocate(start, relocate, should_stop),
-                Content::Counting(filter) => {
-                    if start == 0 {
-                        relocate_box(filter, &relocate);
-                    }
-                    return filter.table_mut().relocate(start, relocate, should_stop);
-                }
-                Content::Windowed(filter) => {
-                    if start == 0 {
-                        relocate_box(filter, &relocate);
-                    }
-                    return filter.relocate(start, relocate, should_stop);
-                }
-                Content::Classic(filter) => filter.relocate(relocate),
-            }
-        }
-        None
+        unsafe { self.0.relocate(start, relocate, should_stop) }
     }
 }
 

@@ -5,21 +5,20 @@
 pub use crate::array::{Array, Bytes};
 pub use crate::batch::{BATCH, HashedBatch};
 pub use crate::error::Interrupted;
-pub use crate::filter::Content;
 pub use crate::hash::{Hash, Hasher};
 pub use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 pub use crate::kind::classic::ClassicFilter;
 pub use crate::kind::classic::layer::{self as classic, ClassicLayer};
-pub use crate::kind::counting::{CountingFilter, OnDuplicate};
+pub use crate::kind::counting::CountingFilter;
 pub use crate::kind::native::NativeFilter;
 pub use crate::kind::native::layer::BlockedLayer;
-pub use crate::kind::prefetch_hint::PrefetchHint;
+pub use crate::kind::windowed::WindowedFilter;
 pub use crate::kind::windowed::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Slice, Window};
-pub use crate::kind::windowed::{InsertOptions, WindowedFilter};
+pub use crate::kind::{Content, Kind, PrefetchHint, plan};
 pub use crate::layer::LayerInfo;
 pub use crate::memory::{Admit, try_vec};
 pub use crate::plan::Plan;
-pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, Layout};
+pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, InsertOptions, Layout, OnDuplicate, Parameters};
 pub use crate::table::{Addressing, END, Payload, Position, Stamps, Table, end_of};
 
 /// Filters as bytes.

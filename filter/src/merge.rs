@@ -19,12 +19,10 @@
 //! for an intersection: bits that coincide by chance take space too, and the estimate says how many more items fit. The
 //! intersection of two full, disjoint filters still reports about 0.4 of their items.
 
-use crate::error::{Error, MergeError, Mismatch};
-use crate::filter::{Content, Filter};
+use crate::error::{Error, MergeError};
+use crate::filter::Filter;
 use crate::item_count::MergeOp;
-use crate::kind::classic::ClassicFilter;
-use crate::kind::counting::CountingFilter;
-use crate::kind::native::NativeFilter;
+use crate::kind::{Content, Kind, for_each_kind};
 use crate::memory::{Admit, try_vec};
 
 /// Set operations on filters that agree in [all relevant parameters](Mismatch).
@@ -85,17 +83,9 @@ impl Filter {
     pub fn merged(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
         let sources = distinct(sources)?;
         let longest = longest(&sources).ok_or(MergeError::OutOfMemory)?;
-        longest.check_mergeable(&sources, op)?;
-        Ok(match longest.content() {
-            Content::Native(_) => NativeFilter::merged(&native_filters(&sources)?, op, admit)?.into(),
-            Content::Counting(_) => {
-                let filters = counting_filters(&sources)?;
-                let (&(first, times), others) = filters.split_first().ok_or(Error::OutOfMemory)?;
-                Filter::try_from(first.merged_with(times, others, op, admit)?.0)?
-            }
-            Content::Windowed(_) => return Err(MergeError::MergedWindows),
-            Content::Classic(_) => ClassicFilter::merged(&classic_filters(&sources)?, op, admit)?.into(),
-        })
+        check_mergeable(longest, &sources, op)?;
+        let merged = for_each_kind!(longest, filter => filter.merged_contents(&sources, op, admit))?;
+        Ok(Filter::from(merged))
     }
 
     /// Merges `sources` into this filter. Returns true if it changed.
@@ -103,17 +93,8 @@ impl Filter {
     /// Calls `admit` with the bytes that it will take in addition; `admit` may reject them.
     pub fn merge(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
         let sources = distinct(sources)?;
-        self.check_mergeable(&sources, op)?;
-        Ok(match self.content_mut() {
-            Content::Native(filter) => filter.merge(&native_filters(&sources)?, op, admit)?,
-            Content::Counting(filter) => {
-                let (merged, changed) = filter.merged_with(1, &counting_filters(&sources)?, op, admit)?;
-                **filter = merged;
-                changed
-            }
-            Content::Windowed(_) => return Err(MergeError::MergedWindows),
-            Content::Classic(filter) => filter.merge(&classic_filters(&sources)?, op, admit)?,
-        })
+        check_mergeable(self.content(), &sources, op)?;
+        Ok(for_each_kind!(self.content_mut(), filter => filter.merge_contents(&sources, op, admit))?)
     }
 }
 
@@ -122,71 +103,26 @@ impl Filter {
     /// them.
     #[doc(hidden)]
     pub fn replaced_by_merge(&self, sources: &[&Filter]) -> u64 {
-        let bytes = match self.content() {
-            Content::Native(filter) if sources.iter().any(|source| source.num_layers() > 1) => filter.table_bytes(),
-            Content::Counting(filter) => filter.allocated(),
-            Content::Native(_) | Content::Windowed(_) | Content::Classic(_) => 0,
-        };
-        bytes as u64
-    }
-
-    fn check_mergeable(&self, sources: &[Source<'_>], op: MergeOp) -> Result<(), MergeError> {
-        if self.windowed().is_some() || sources.iter().any(|source| source.filter.windowed().is_some()) {
-            return Err(MergeError::MergedWindows);
-        }
-        // The sources may have layers that this filter lacks, and must agree in these too.
-        let all = [self].into_iter().chain(longest(sources));
-        let mut pairs = all.flat_map(|filter| sources.iter().map(move |source| (filter, source.filter)));
-        if let Some(mismatch) = pairs.find_map(|(filter, source)| filter.mismatch(source)) {
-            return Err(MergeError::SourcesDiffer(mismatch));
-        }
-        let single = self.num_layers() == 1 && sources.iter().all(|source| source.filter.num_layers() == 1);
-        match (op, self.counting()) {
-            (MergeOp::Union, _) => Ok(()),
-            (MergeOp::Intersection, Some(filter)) if !filter.is_fixed() => Err(MergeError::IntersectedGrowing),
-            (MergeOp::Intersection, _) if single => Ok(()),
-            (MergeOp::Intersection, _) => Err(MergeError::IntersectedLayers),
-        }
-    }
-
-    /// Returns the first parameter in which the filters differ.
-    fn mismatch(&self, other: &Filter) -> Option<Mismatch> {
-        let (has_capacity, has_shape) = match (self.content(), other.content()) {
-            (Content::Native(one), Content::Native(other)) => {
-                (one.initial_capacity() == other.initial_capacity(), one.is_shaped_like(other))
-            }
-            (Content::Counting(one), Content::Counting(other)) => {
-                (one.initial_capacity() == other.initial_capacity(), one.is_shaped_like(other))
-            }
-            (Content::Classic(one), Content::Classic(other)) => {
-                (one.initial_capacity() == other.initial_capacity(), one.is_shaped_like(other))
-            }
-            _ => return Some(Mismatch::Layout),
-        };
-        let grows_alike = match self.content() {
-            Content::Classic(_) => self.expansion() == other.expansion(),
-            Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => {
-                self.expansion().is_some() == other.expansion().is_some()
-            }
-        };
-        let agreements = [
-            (Mismatch::Layout, self.hasher().is_like(other.hasher())),
-            (Mismatch::ErrorRate, self.error_rate() == other.error_rate()),
-            (Mismatch::Capacity, has_capacity),
-            (Mismatch::Expansion, grows_alike),
-            (Mismatch::Seed, self.seed() == other.seed()),
-            (Mismatch::Size, has_shape),
-        ];
-        agreements.into_iter().find(|(_, agrees)| !agrees).map(|(mismatch, _)| mismatch)
+        let has_grown = sources.iter().any(|source| source.num_layers() > 1);
+        for_each_kind!(self.content(), filter => filter.replaced_by_merge(has_grown)) as u64
     }
 }
 
-/// A source of a merge.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    filter: &'a Filter,
-    /// The number of times that it was given.
-    times: u64,
+/// A source of a merge, and the number of times that it was given.
+type Source<'a> = (&'a Content, u64);
+
+/// Returns an error unless the sources can be merged with each other and with `target`.
+fn check_mergeable(target: &Content, sources: &[Source<'_>], op: MergeOp) -> Result<(), MergeError> {
+    let all = || std::iter::once(target).chain(sources.iter().map(|(source, _)| *source));
+    let check = |op| all().try_for_each(|content| for_each_kind!(content, filter => filter.check_merge(op)));
+    // Some kinds cannot be merged at all.
+    check(MergeOp::Union)?;
+    // The sources may have layers that the target lacks, and must agree in these too.
+    let longest = std::iter::once(target).chain(longest(sources));
+    let mut pairs = longest.flat_map(|content| sources.iter().map(move |(source, _)| (content, *source)));
+    let mismatch = pairs.find_map(|(content, source)| for_each_kind!(content, filter => filter.mismatch(source)));
+    mismatch.map_or(Ok(()), |mismatch| Err(MergeError::SourcesDiffer(mismatch)))?;
+    check(op)
 }
 
 /// Returns the different filters among `filters`, in the order in which they were first given.
@@ -199,34 +135,12 @@ fn distinct<'a>(filters: &[&'a Filter]) -> Result<Vec<Source<'a>>, Error> {
     firsts.extend(alike.map(|alike| (alike[0].1, alike.len() as u64)));
     firsts.sort_unstable();
     let mut sources = try_vec(firsts.len())?;
-    sources.extend(firsts.into_iter().map(|(place, times)| Source { filter: filters[place], times }));
+    sources.extend(firsts.into_iter().map(|(place, times)| (filters[place].content(), times)));
     Ok(sources)
 }
 
 /// Returns the filter with the most layers.
-fn longest<'a>(sources: &[Source<'a>]) -> Option<&'a Filter> {
-    sources.iter().map(|source| source.filter).max_by_key(|filter| filter.num_layers())
-}
-
-/// Returns the contents of `sources`, which are all of the same kind.
-fn contents<'a, T>(sources: &[Source<'a>], content: impl Fn(&'a Content, u64) -> Option<T>) -> Result<Vec<T>, Error> {
-    let mut contents = try_vec(sources.len())?;
-    contents.extend(sources.iter().filter_map(|source| content(source.filter.content(), source.times)));
-    Ok(contents)
-}
-
-fn native_filters<'a>(sources: &[Source<'a>]) -> Result<Vec<&'a NativeFilter>, Error> {
-    contents(sources, |content, _| if let Content::Native(filter) = content { Some(filter) } else { None })
-}
-
-/// Returns the filters, each with the number of times that it was given.
-fn counting_filters<'a>(sources: &[Source<'a>]) -> Result<Vec<(&'a CountingFilter, u64)>, Error> {
-    contents(
-        sources,
-        |content, times| if let Content::Counting(filter) = content { Some((&**filter, times)) } else { None },
-    )
-}
-
-fn classic_filters<'a>(sources: &[Source<'a>]) -> Result<Vec<&'a ClassicFilter>, Error> {
-    contents(sources, |content, _| if let Content::Classic(filter) = content { Some(filter) } else { None })
+fn longest<'a>(sources: &[Source<'a>]) -> Option<&'a Content> {
+    let layers = |content: &Content| for_each_kind!(content, filter => filter.num_layers());
+    sources.iter().map(|(source, _)| *source).max_by_key(|source| layers(source))
 }

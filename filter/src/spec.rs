@@ -1,4 +1,4 @@
-//! The parameters from which a filter is created.
+//! The parameters of filters and of insertions.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -42,6 +42,23 @@ pub struct CreateParams {
     pub growth: Growth,
     /// The layout of the bits in memory.
     pub layout: Layout,
+}
+
+/// What a filter was created with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    /// The false-positive rate of the whole filter, however far it grows. That of a classic filter is computed from the
+    /// rate of its first layer, since only that is stored.
+    pub error_rate: f64,
+    /// The number of distinct items that fit before the filter grows or rejects items: in each window, if it forgets by
+    /// time.
+    pub capacity: u64,
+    /// The expansion, or `None` if the filter does not grow.
+    pub expansion: Option<u32>,
+    /// The seed of the hash, or `None` for a classic filter: all classic filters share a public seed.
+    pub seed: Option<u64>,
+    /// The window of a filter that forgets.
+    pub window: Option<Window>,
 }
 
 /// The kinds of filters.
@@ -95,6 +112,12 @@ pub struct OwnSpec {
 }
 
 impl OwnSpec {
+    /// Returns the parameters of a filter of our own.
+    pub fn parameters(&self, capacity: u64, window: Option<Window>) -> Parameters {
+        let (error_rate, seed) = (self.error_rate.get(), Some(self.seed));
+        Parameters { error_rate, capacity, expansion: self.expansion(), seed, window }
+    }
+
     /// Returns the part of the error rate that the layer of a native filter may use.
     pub fn layer_error_rate(&self) -> f64 {
         match self.growth {
@@ -109,5 +132,40 @@ impl OwnSpec {
             Growth::Fixed => None,
             Growth::By(expansion) => Some(expansion.get()),
         }
+    }
+}
+
+/// The treatment of an item that a counting filter already contains. Other filters ignore such items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDuplicate {
+    /// Count another occurrence.
+    Count,
+    /// Leave the filter unchanged.
+    Skip,
+}
+
+/// The options of an insertion.
+#[derive(Clone, Copy, Debug)]
+pub struct InsertOptions {
+    /// The action for an item that is already in a counting filter.
+    pub on_duplicate: OnDuplicate,
+    /// The time, in milliseconds since 1970. Only filters that forget use it. 0 stands for the time of the last change.
+    pub now: u64,
+    /// The time for which a filter that forgets remembers the items, in milliseconds. The maximum and the default are
+    /// the length of its window.
+    pub lifetime: Option<NonZeroU64>,
+    /// True if a filter with a window renews the items that it holds already, even if it was created without `refresh`.
+    pub refresh: bool,
+}
+
+impl Default for InsertOptions {
+    fn default() -> InsertOptions {
+        InsertOptions { on_duplicate: OnDuplicate::Count, now: 0, lifetime: None, refresh: false }
+    }
+}
+
+impl From<OnDuplicate> for InsertOptions {
+    fn from(on_duplicate: OnDuplicate) -> InsertOptions {
+        InsertOptions { on_duplicate, ..InsertOptions::default() }
     }
 }

@@ -7,7 +7,7 @@ use std::ops::{Range, RangeInclusive};
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin, Sink, Source, classic};
 use oxbloom_filter::internals::{
-    Content, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Layout, MergeOp, OnDuplicate, Table,
+    Content, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Kind, Layout, MergeOp, OnDuplicate, Table,
     WindowedFilter,
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Mismatch};
@@ -137,7 +137,7 @@ fn check_merges(filter: &Filter) {
     if matches!(filter.kind(), FilterKind::Classic | FilterKind::Windowed) {
         return;
     }
-    let mut other = filter.empty_like(|_bytes| true).expect("little memory");
+    let mut other = filter.empty_like(&mut |_bytes| true).expect("little memory");
     insert(&mut other, OnDuplicate::Count, ITEMS / 2..2 * ITEMS);
     for (one, other) in [(filter, &other), (&other, filter), (filter, filter)] {
         for op in [MergeOp::Union, MergeOp::Intersection] {
@@ -288,7 +288,7 @@ fn counts_are_right(filter: &Filter) -> bool {
     let is_counted = match filter.content() {
         Content::Native(native) => native.layer().set_bits() == set_bits(native.layer().bytes()),
         Content::Counting(_) | Content::Windowed(_) => true,
-        Content::Classic(classic) => classic.layers().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
+        Content::Classic(classic) => classic.chain().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
     };
     is_counted && table(filter).is_none_or(|table| table_is_right(filter, table))
 }
@@ -329,7 +329,7 @@ fn bits(filter: &Filter) -> Vec<u8> {
     match filter.content() {
         Content::Native(native) => native.layer().bytes().to_vec(),
         Content::Counting(_) | Content::Windowed(_) => Vec::new(),
-        Content::Classic(classic) => classic.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        Content::Classic(classic) => classic.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
 }
 
@@ -356,7 +356,7 @@ fn emptied(filter: &Filter) -> Filter {
     assert_eq!((empty.error_rate(), empty.len()), (filter.error_rate(), filter.len()));
     match (empty.content(), filter.content()) {
         (Content::Native(empty), Content::Native(filter)) => {
-            assert!(empty.info().next() == filter.info().next() && empty.is_shaped_like(filter));
+            assert!(empty.layers().next() == filter.layers().next() && empty.is_shaped_like(filter));
         }
         (Content::Counting(empty), Content::Counting(filter)) => {
             assert_eq!((empty.initial_capacity(), empty.history()), (filter.initial_capacity(), filter.history()));
@@ -663,7 +663,7 @@ impl Subject {
     fn check_emptied(&mut self) {
         if self.filter.counting().is_some() {
             self.model.occurrences().for_each(|&number| remove(&mut self.filter, number..number + 1));
-            let empty = self.filter.empty_like(|_bytes| true).expect("little memory");
+            let empty = self.filter.empty_like(&mut |_bytes| true).expect("little memory");
             let figures = |filter: &Filter| (filter.len(), filter.capacity(), filter.fill(), filter.memory_usage());
             if !self.is_loaded {
                 assert_eq!(figures(&self.filter), figures(&empty));
@@ -812,7 +812,7 @@ fn filter_of_kind(kind: u8) -> Filter {
         growth: std::num::NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By),
         layout,
     };
-    let filter = Filter::create(params, |_| true).expect("little memory");
+    let filter = Filter::create(params, &mut |_| true).expect("little memory");
     match kind {
         4 => aged(&filter),
         255 => shortened(&filter),

@@ -170,7 +170,7 @@ struct Subject<'a> {
 
 impl Subject<'_> {
     fn new<'a>(case: &'a str, filter: Filter, other: Option<&'a Filter>, sealed: &Sealed) -> Subject<'a> {
-        let fresh = filter.empty_like(|_| true).expect("little memory");
+        let fresh = filter.empty_like(&mut |_| true).expect("little memory");
         let allowed = 10 * sealed.size() as u64 + sealed.memory;
         Subject { case, filter, fresh, other, allowed }
     }
@@ -266,7 +266,7 @@ impl Subject<'_> {
         if self.filter.kind() == FilterKind::Windowed {
             return;
         }
-        let mut fair = self.filter.empty_like(|_| true).expect("little memory");
+        let mut fair = self.filter.empty_like(&mut |_| true).expect("little memory");
         let _ = add(&mut fair, ITEMS..3 * ITEMS, NOW, None);
         let itself = ("itself", [&self.filter, &self.filter]);
         let others = [("a fair one", Some(&fair)), ("others", self.other)];

@@ -61,7 +61,7 @@ impl Subject {
             growth: if grows { Growth::By(2.try_into().ok()?) } else { Growth::Fixed },
             layout: Layout::Windowed { seed: 7, window },
         };
-        let filter = Filter::create(params, |_| true).expect("little memory");
+        let filter = Filter::create(params, &mut |_| true).expect("little memory");
         Some(Subject { filter, now: START, due: BTreeMap::new(), new: 0, capacity, edited: false })
     }
 

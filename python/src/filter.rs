@@ -497,7 +497,7 @@ impl BloomFilter {
 
     /// Returns an empty filter with the same options and seed, so that the two can be merged.
     fn empty_like(&self, py: Python<'_>) -> PyResult<BloomFilter> {
-        let empty = self.with(py, |filter| filter.empty_like(|_bytes| true))?.map_err(failed)?;
+        let empty = self.with(py, |filter| filter.empty_like(&mut |_bytes| true))?.map_err(failed)?;
         Ok(self.alike(empty))
     }
 

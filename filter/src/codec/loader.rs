@@ -98,7 +98,7 @@ impl Loader {
         let is_complete = match Format::of(&self.filter) {
             Format::Own(filter) => header::encode(filter)?.starts_with(&self.header),
             Format::Classic(filter) => {
-                filter.layers().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == self.loaded
+                filter.chain().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == self.loaded
             }
         };
         if is_complete { Ok(self.filter) } else { Err(DecodeError::Incomplete) }

@@ -24,9 +24,10 @@ use std::borrow::Cow;
 
 use crate::array::Bytes;
 use crate::error::{DecodeError, Error};
-use crate::filter::{Content, Filter};
+use crate::filter::Filter;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::stored::{self as classic, ClassicHeader};
+use crate::kind::{Content, Kind};
 use crate::memory::Admit;
 use header::OwnHeader;
 use own::Stored;
@@ -174,7 +175,7 @@ impl Header {
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
             Header::Own(header) => header.described().build(),
-            Header::Classic(header) => header.build().map(Filter::from),
+            Header::Classic(header) => Ok(header.build()?.into_content()?.into()),
         }
     }
 }
@@ -220,7 +221,7 @@ pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> 
     match Format::of(filter) {
         Format::Own(filter) => section::each_part(filter, |part, _tag| add(&part.content)),
         Format::Classic(filter) => {
-            filter.layers().iter().for_each(|layer| add(layer.bytes()));
+            filter.chain().iter().for_each(|layer| add(layer.bytes()));
             Ok(())
         }
     }

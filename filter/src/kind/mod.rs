@@ -1,7 +1,275 @@
-//! The kinds of filters.
+//! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
+//!
+//! [`Kind`] is what all kinds have in common. [`Content`] is a filter of any kind, and [`for_each_kind`] forwards to it.
+//! To add a kind, write its folder, and add it to [`Content`], [`for_each_kind`], [`create`] and [`plan`], to
+//! [`Layout`](crate::spec::Layout) and [`FilterKind`], and to the [headers](crate::codec::header).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
 pub(crate) mod native;
-pub(crate) mod prefetch_hint;
 pub(crate) mod windowed;
+
+use std::ptr::NonNull;
+
+use crate::array::relocate_box;
+use crate::block_array::BlockSpan;
+use crate::error::{Error, Interrupted, MergeError, Mismatch};
+use crate::hash::{Hash, Hasher};
+use crate::item_count::MergeOp;
+use crate::layer::LayerInfo;
+use crate::memory::{Admit, try_vec};
+use crate::plan::Plan;
+use crate::spec::{CreateParams, FilterKind, InsertOptions, Layout, OwnSpec, Parameters};
+use classic::ClassicFilter;
+use classic::layer::{ClassicHint, ClassicSpec};
+use counting::CountingFilter;
+use native::NativeFilter;
+use windowed::WindowedFilter;
+
+/// The content of a filter, by its kind.
+pub enum Content {
+    /// Blocks of bits, and a table.
+    Native(NativeFilter),
+    /// A table that counts. Boxed, so that plain filters are small.
+    Counting(Box<CountingFilter>),
+    /// Tables that forget. Boxed for the same reason.
+    Windowed(Box<WindowedFilter>),
+    /// RedisBloom's chain of layers.
+    Classic(ClassicFilter),
+}
+
+/// Evaluates an expression for the content of a filter, whatever its kind.
+macro_rules! for_each_kind {
+    ($content:expr, $filter:ident => $body:expr) => {
+        match $content {
+            Content::Native($filter) => $body,
+            Content::Counting($filter) => $body,
+            Content::Windowed($filter) => $body,
+            Content::Classic($filter) => $body,
+        }
+    };
+}
+pub(crate) use for_each_kind;
+
+/// A kind of filters.
+///
+/// Methods with a default are abilities that not every kind has. Times are in milliseconds since 1970, and only matter to
+/// filters that forget. 0 stands for the time of the last change.
+pub trait Kind: Sized {
+    /// Returns the kind.
+    fn kind(&self) -> FilterKind;
+    /// Returns the filter of this kind in a content.
+    fn of(content: &Content) -> Option<&Self>;
+    /// Returns the content of a filter.
+    fn into_content(self) -> Result<Content, Error>;
+
+    /// Returns the parameters with which the filter was created.
+    fn parameters(&self) -> Parameters;
+    /// Returns the hash function.
+    fn hasher(&self) -> Hasher;
+    /// Returns an empty filter with the same parameters and shape. Calls `admit` with the bytes that it will take;
+    /// `admit` may reject them.
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<Self, Error>;
+    /// Returns a copy that shares nothing.
+    fn try_clone(&self) -> Result<Self, Error>;
+
+    /// Returns the number of items that fit before the filter grows again, or is full.
+    fn capacity(&self) -> u64;
+    /// Returns the number of items that were new when they were inserted, without those that were removed or forgotten.
+    fn items(&self) -> u64;
+    /// Returns the number of items at a time.
+    fn items_at(&self, _now: u64) -> u64 {
+        self.items()
+    }
+    /// Returns true if the number of items is an estimate, or `None` if the filter does not store this.
+    fn is_estimate(&self) -> Option<bool>;
+    /// Returns the bytes requested from the allocator, those of the [`Filter`](crate::Filter) included.
+    fn memory_usage(&self) -> usize;
+    /// Returns the approximate number of allocations.
+    fn num_allocations(&self) -> usize;
+    /// Returns true if many additions allocate a little memory each. Otherwise, few additions allocate much.
+    fn grows_in_small_steps(&self) -> bool {
+        true
+    }
+    /// Returns the number of layers.
+    fn num_layers(&self) -> usize;
+    /// Describes the layers, oldest first.
+    fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_>;
+    /// Returns the fraction of bits that are set, or of slots that are filled, in what grows.
+    fn fill(&self) -> f64;
+    /// Returns the estimated false-positive rate at a time.
+    fn false_positive_rate_at(&self, now: u64) -> f64;
+
+    /// Prefetches the memory that any operation on the items reads first.
+    fn prefetch(&self, hashes: &[Hash]);
+    /// Returns the place where items are looked up first, unless that memory has less than `min_bytes`.
+    #[inline]
+    fn prefetch_hint(&self, _min_bytes: u64) -> Option<PrefetchHint> {
+        None
+    }
+    /// Returns true if the item may be in the filter at a time.
+    fn contains_at(&self, hash: Hash, now: u64) -> bool;
+    /// Sets `found[i]` to whether the item of `hashes[i]` may be in the filter at a time.
+    fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64);
+    /// Inserts items: see [`Filter::insert_hashes`](crate::Filter::insert_hashes).
+    fn insert_hashes(
+        &mut self,
+        hashes: &[Hash],
+        new: &mut [bool],
+        renewed: &mut [bool],
+        options: &InsertOptions,
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted>;
+
+    /// Returns the last part of what must be equal for a merge: true if both store the same for the same items.
+    fn is_shaped_like(&self, other: &Self) -> bool;
+    /// Returns true if both filters grow in the same way.
+    fn grows_like(&self, other: &Self) -> bool {
+        self.parameters().expansion.is_some() == other.parameters().expansion.is_some()
+    }
+    /// Returns an error if the filter cannot take part in a merge.
+    fn check_merge(&self, op: MergeOp) -> Result<(), MergeError> {
+        match op {
+            MergeOp::Intersection if self.num_layers() > 1 => Err(MergeError::IntersectedLayers),
+            _ => Ok(()),
+        }
+    }
+    /// Merges filters, at least one, into a new one. They have the same parameters and shape. A union adds the counts of
+    /// each as often as the number says.
+    fn merged(sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<Self, Error>;
+    /// Merges filters into this one, as for [`merged`](Self::merged). Returns true if it changed.
+    fn merge(&mut self, sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error>;
+    /// Returns the bytes of this filter that a merge replaces, so that they need not be admitted again.
+    fn replaced_by_merge(&self, _has_grown: bool) -> usize {
+        0
+    }
+
+    /// Lets `relocate` move the allocations, from `start` on, until `should_stop` returns true. Returns where to
+    /// continue, or `None` at the end.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](crate::array::Array::relocate).
+    unsafe fn relocate(
+        &mut self,
+        start: u64,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        should_stop: impl FnMut() -> bool,
+    ) -> Option<u64>;
+
+    /// Returns the first parameter that must be equal for a merge, and is not.
+    fn mismatch(&self, other: &Content) -> Option<Mismatch> {
+        let Some(other) = Self::of(other) else { return Some(Mismatch::Layout) };
+        let (ours, theirs) = (self.parameters(), other.parameters());
+        let agreements = [
+            (Mismatch::Layout, self.hasher().is_like(other.hasher())),
+            (Mismatch::ErrorRate, ours.error_rate == theirs.error_rate),
+            (Mismatch::Capacity, ours.capacity == theirs.capacity),
+            (Mismatch::Expansion, self.grows_like(other)),
+            (Mismatch::Seed, ours.seed == theirs.seed),
+            (Mismatch::Size, self.is_shaped_like(other)),
+        ];
+        agreements.into_iter().find(|(_, agrees)| !agrees).map(|(mismatch, _)| mismatch)
+    }
+    /// Merges contents of this kind into a new one: see [`merged`](Self::merged).
+    fn merged_contents(&self, sources: &[(&Content, u64)], op: MergeOp, admit: Admit<'_>) -> Result<Content, Error> {
+        Self::merged(&of_kind::<Self>(sources)?, op, admit)?.into_content()
+    }
+    /// Merges contents of this kind into the filter: see [`merge`](Self::merge).
+    fn merge_contents(&mut self, sources: &[(&Content, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+        self.merge(&of_kind::<Self>(sources)?, op, admit)
+    }
+}
+
+/// Returns the filters of a kind.
+fn of_kind<'a, K: Kind>(sources: &[(&'a Content, u64)]) -> Result<Vec<(&'a K, u64)>, Error> {
+    let mut filters = try_vec(sources.len())?;
+    filters.extend(sources.iter().filter_map(|&(content, times)| Some((K::of(content)?, times))));
+    Ok(filters)
+}
+
+/// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
+pub(crate) fn create(params: CreateParams, admit: Admit<'_>) -> Result<Content, Error> {
+    let CreateParams { error_rate, capacity, growth, layout } = params;
+    let (own, capacity) = (|seed| OwnSpec { seed, error_rate, growth }, capacity.get());
+    match layout {
+        Layout::Native { seed } => NativeFilter::new(own(seed), capacity, admit)?.into_content(),
+        Layout::Counting { seed } => CountingFilter::new(own(seed), capacity, admit)?.into_content(),
+        Layout::Windowed { seed, window } => WindowedFilter::new(own(seed), capacity, window, admit)?.into_content(),
+        Layout::Classic { stored_expansion } => {
+            let spec = ClassicSpec::new(growth, stored_expansion);
+            let first = spec.first(capacity, error_rate.get())?;
+            ClassicFilter::new(spec, first, admit)?.into_content()
+        }
+    }
+}
+
+/// Predicts the filter that [`create`] creates, with `items` distinct items that were counted as new. For a filter with a
+/// window, `items` come in each window, in a steady stream; the filter also remembers the items of one more slice.
+///
+/// # Errors
+///
+/// [`Error::Full`] if the filter does not grow and has no room for the items; [`Error::OutOfMemory`] or
+/// [`Error::CannotGrow`] if no filter can hold them.
+pub fn plan(params: CreateParams, items: u64) -> Result<Plan, Error> {
+    let CreateParams { error_rate, capacity, growth, layout } = params;
+    let (own, capacity) = (|seed| OwnSpec { seed, error_rate, growth }, capacity.get());
+    match layout {
+        Layout::Native { seed } => NativeFilter::plan(own(seed), capacity, items),
+        Layout::Counting { seed } => CountingFilter::plan(own(seed), capacity, items),
+        Layout::Windowed { seed, window } => WindowedFilter::plan(own(seed), capacity, window, items),
+        Layout::Classic { stored_expansion } => {
+            ClassicFilter::plan(ClassicSpec::new(growth, stored_expansion), capacity, error_rate, items)
+        }
+    }
+}
+
+/// The place where a filter looks for an item first, and its hash function. If the filter is gone, a prefetch has no
+/// effect.
+#[derive(Clone, Copy, Debug)]
+pub enum PrefetchHint {
+    /// The blocks of a native filter, and its seed.
+    Blocks {
+        /// The address of the blocks.
+        blocks: BlockSpan,
+        /// The filter's seed.
+        seed: u64,
+    },
+    /// The newest layer of a classic filter.
+    Classic(ClassicHint),
+}
+
+impl PrefetchHint {
+    /// Prefetches the memory in which an item is looked up.
+    #[inline]
+    pub fn prefetch(&self, item: &[u8]) {
+        match self {
+            PrefetchHint::Blocks { blocks, seed } => blocks.prefetch(Hash::xxh3(item, *seed)),
+            PrefetchHint::Classic(hint) => hint.prefetch(item),
+        }
+    }
+}
+
+impl Content {
+    /// Lets `relocate` move the allocations: see [`Kind::relocate`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Kind::relocate`].
+    pub unsafe fn relocate(
+        &mut self,
+        start: u64,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        should_stop: impl FnMut() -> bool,
+    ) -> Option<u64> {
+        // SAFETY: as promised by the caller.
+        unsafe {
+            match self {
+                Content::Counting(filter) if start == 0 => relocate_box(filter, &relocate),
+                Content::Windowed(filter) if start == 0 => relocate_box(filter, &relocate),
+                _ => {}
+            }
+            for_each_kind!(self, filter => filter.relocate(start, relocate, should_stop))
+        }
+    }
+}

@@ -43,7 +43,7 @@ type Items = Vec<Vec<u8>>;
 
 fn empty(layout: Layout) -> Filter {
     let (error_rate, capacity) = (ErrorRate::new(RATE).unwrap(), (CAPACITY as u64).try_into().unwrap());
-    Filter::create(CreateParams { error_rate, capacity, growth: Growth::Fixed, layout }, |_| true).unwrap()
+    Filter::create(CreateParams { error_rate, capacity, growth: Growth::Fixed, layout }, &mut |_| true).unwrap()
 }
 
 fn insert(filter: &mut Filter, items: &Items) {
@@ -210,7 +210,7 @@ fn some_items_collide_in_every_classic_filter_but_in_no_other() {
     let twins_found = |layout, error_rate: f64, capacity: u64| {
         let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), capacity.try_into().unwrap());
         let mut filter =
-            Filter::create(CreateParams { error_rate, capacity, growth: by(2), layout }, |_| true).unwrap();
+            Filter::create(CreateParams { error_rate, capacity, growth: by(2), layout }, &mut |_| true).unwrap();
         assert_eq!(filter.insert(&twins[0]), Ok(true));
         found(&filter, &twins)
     };

@@ -22,7 +22,7 @@ fn params(error_rate: f64, capacity: u64, growth: Growth) -> CreateParams {
 }
 
 fn classic_filter(error_rate: f64, capacity: u64, growth: Growth) -> Filter {
-    Filter::create(params(error_rate, capacity, growth), |_| true).unwrap()
+    Filter::create(params(error_rate, capacity, growth), &mut |_| true).unwrap()
 }
 
 /// Returns the positions of the set bits.
@@ -100,11 +100,11 @@ fn layers_have_the_same_sizes_as_in_redisbloom() {
 
 #[test]
 fn impossible_filters_are_rejected() {
-    let rejected = |rate, capacity| Filter::create(params(rate, capacity, by(2)), |_| true).err();
+    let rejected = |rate, capacity| Filter::create(params(rate, capacity, by(2)), &mut |_| true).err();
     assert_eq!(rejected(0.01, u64::MAX), Some(Error::OutOfMemory));
     assert_eq!(rejected(0.01, 1 << 60), Some(Error::OutOfMemory));
     assert_eq!(rejected(5e-324, 100), Some(Error::CannotGrow));
-    assert_eq!(Filter::create(params(0.01, 100, by(2)), |bytes| bytes < 144).err(), Some(Error::OutOfMemory));
+    assert_eq!(Filter::create(params(0.01, 100, by(2)), &mut |bytes| bytes < 144).err(), Some(Error::OutOfMemory));
     let mut full = classic_filter(0.01, 1, Growth::Fixed);
     assert_eq!((full.insert(b"one"), full.insert(b"two")), (Ok(true), Err(Error::Full)));
     // Each layer halves the error rate, until it becomes 0.
@@ -139,8 +139,8 @@ proptest! {
         items in vec(vec(any::<u8>(), 0..20), 1..800),
         sizes in vec(1usize..70, 1..4),
     ) {
-        let mut filter = Filter::create(params, |_| true).unwrap();
-        let mut one_by_one = Filter::create(params, |_| true).unwrap();
+        let mut filter = Filter::create(params, &mut |_| true).unwrap();
+        let mut one_by_one = Filter::create(params, &mut |_| true).unwrap();
         let answers = insert_in_batches(&mut filter, &items, &sizes);
         for (item, answer) in items.iter().zip(&answers) {
             let claimed = one_by_one.contains(item);
@@ -249,7 +249,7 @@ fn items_that_cannot_be_counted_are_rejected_in_every_layout() {
     assert_eq!(rejected(&header, Origin::Client), Some(DecodeError::Corrupt));
     for counting in [false, true] {
         let layout = if counting { Layout::Counting { seed: 1 } } else { Layout::Native { seed: 1 } };
-        let mut filter = Filter::create(CreateParams { layout, ..params(0.01, 10, by(2)) }, |_| true).unwrap();
+        let mut filter = Filter::create(CreateParams { layout, ..params(0.01, 10, by(2)) }, &mut |_| true).unwrap();
         (0..25).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
         let mut header = codec::encode_header(&filter).unwrap();
         let items: &[usize] = if counting { &[32 + 16] } else { &[32 + 16, 32 + 40] };

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use oxbloom_filter::internals::codec::{self, Header, Origin, chunk};
 use oxbloom_filter::internals::{
-    BATCH, CountingFilter, CreateParams, Growth, Hash, Interrupted, Layout, MAX_ITEMS, OnDuplicate,
+    BATCH, CountingFilter, CreateParams, Growth, Hash, Interrupted, Kind, Layout, MAX_ITEMS, OnDuplicate,
 };
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
@@ -26,7 +26,7 @@ fn counting_params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) ->
 }
 
 fn counting(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
-    Filter::create(counting_params(error_rate, capacity, growth, seed), |_| true).unwrap()
+    Filter::create(counting_params(error_rate, capacity, growth, seed), &mut |_| true).unwrap()
 }
 
 fn counts(filter: &Filter) -> &CountingFilter {
@@ -79,7 +79,7 @@ struct Modelled {
 
 impl Modelled {
     fn new(params: CreateParams) -> Modelled {
-        Modelled { filter: Filter::create(params, |_| true).unwrap(), held: BTreeMap::new(), done: Vec::new() }
+        Modelled { filter: Filter::create(params, &mut |_| true).unwrap(), held: BTreeMap::new(), done: Vec::new() }
     }
 
     /// Performs an operation on a batch of items, and checks each answer.
@@ -145,7 +145,7 @@ impl Modelled {
         while self.remove_one(&mut choose).is_some() {}
         assert_eq!((self.filter.num_layers(), self.filter.len()), (1, 0));
         assert_eq!((self.filter.fill(), self.filter.false_positive_rate()), (0.0, 0.0));
-        let empty = self.filter.empty_like(|_| true).unwrap();
+        let empty = self.filter.empty_like(&mut |_| true).unwrap();
         assert_eq!(self.filter.memory_usage(), empty.memory_usage());
     }
 }
@@ -243,7 +243,7 @@ proptest! {
         sizes in vec(1usize..100, 1..6),
     ) {
         let master = follow(params, &steps);
-        let mut replica = Filter::create(params, |_| true).unwrap();
+        let mut replica = Filter::create(params, &mut |_| true).unwrap();
         let (mut rest, mut sizes) = (master.done.as_slice(), sizes.iter().cycle());
         while let (Some(&(act, _)), Some(&size)) = (rest.first(), sizes.next()) {
             let alike = rest.iter().take(size).take_while(|(other, _)| *other == act).count();
@@ -648,7 +648,7 @@ fn use_in_every_way(mut filter: Filter) {
     assert!(model::whole(&copy) == model::whole(&filter));
     assert!(model::whole(&model::through_a_file(&filter)) == model::whole(&filter));
     for hash in hashes {
-        let there = counts(&filter).contains(hash);
+        let there = counts(&filter).contains_at(hash, 0);
         assert_eq!(filter.counting_mut().unwrap().remove(hash), there);
     }
 }

@@ -27,7 +27,7 @@ fn window(length: u64, slices: u8) -> Window {
 
 fn windowed(error_rate: f64, capacity: u64, growth: Growth, window: Window) -> Filter {
     let layout = Layout::Windowed { seed: 7, window };
-    Filter::create(CreateParams { layout, ..params(error_rate, capacity, growth, 7) }, |_| true).unwrap()
+    Filter::create(CreateParams { layout, ..params(error_rate, capacity, growth, 7) }, &mut |_| true).unwrap()
 }
 
 fn contains(filter: &Filter, number: u64, now: u64) -> bool {

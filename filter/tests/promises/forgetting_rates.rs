@@ -12,7 +12,7 @@ const START: u64 = 1_600_000_000_123;
 
 fn windowed(error_rate: f64, capacity: u64, growth: Growth, window: Window, seed: u64) -> Filter {
     let layout = Layout::Windowed { seed, window };
-    Filter::create(CreateParams { layout, ..params(error_rate, capacity, growth, seed) }, |_| true).unwrap()
+    Filter::create(CreateParams { layout, ..params(error_rate, capacity, growth, seed) }, &mut |_| true).unwrap()
 }
 
 fn window(slices: u8, refresh: bool) -> Window {

@@ -92,7 +92,7 @@ proptest! {
     /// find.
     #[test]
     fn an_accepted_item_is_never_lost(params in any_params(), items in any_items()) {
-        let mut filter = Filter::create(params, |_| true).unwrap();
+        let mut filter = Filter::create(params, &mut |_| true).unwrap();
         let taken = insert_each(&mut filter, &items);
         prop_assert!(taken.iter().all(|item| filter.contains(item)));
         for item in &taken {
@@ -102,7 +102,7 @@ proptest! {
 
     #[test]
     fn a_copy_is_the_same_filter(params in any_params(), items in any_items(), absent in any_items()) {
-        let mut filter = Filter::create(params, |_| true).unwrap();
+        let mut filter = Filter::create(params, &mut |_| true).unwrap();
         let taken = insert_each(&mut filter, &items);
         let copies = [
             filter.try_clone().unwrap(),
@@ -124,7 +124,7 @@ proptest! {
 
     #[test]
     fn a_copy_shares_nothing(params in any_params(), items in any_items()) {
-        let filter = Filter::create(params, |_| true).unwrap();
+        let filter = Filter::create(params, &mut |_| true).unwrap();
         let before = model::whole(&filter);
         let mut copy = filter.try_clone().unwrap();
         insert_each(&mut copy, &items);
@@ -138,8 +138,8 @@ proptest! {
         absent in any_items(),
         sizes in vec(1usize..100, 1..6),
     ) {
-        let mut one_by_one = Filter::create(params, |_| true).unwrap();
-        let mut in_batches = Filter::create(params, |_| true).unwrap();
+        let mut one_by_one = Filter::create(params, &mut |_| true).unwrap();
+        let mut in_batches = Filter::create(params, &mut |_| true).unwrap();
         let single: Vec<_> = items.iter().map(|item| one_by_one.insert(item)).collect();
         prop_assert_eq!(single, model::insert_in_batches(&mut in_batches, &items, &sizes));
         assert_same(&one_by_one, &in_batches, &items);
@@ -158,7 +158,7 @@ proptest! {
     fn a_fixed_filter_takes_its_capacity_and_no_more(mut params in any_params(), start: u32) {
         params.growth = Growth::Fixed;
         let capacity = params.capacity.get();
-        let mut filter = Filter::create(params, |_| true).unwrap();
+        let mut filter = Filter::create(params, &mut |_| true).unwrap();
         let mut taken = Vec::new();
         let mut rejected = 0;
         for number in (u64::from(start)..).take(2 * capacity as usize + 100) {
@@ -203,7 +203,7 @@ proptest! {
     #[test]
     fn equal_parameters_and_items_make_equal_bits(params in any_params(), items in any_items()) {
         let [one, other] = [(), ()].map(|()| {
-            let mut filter = Filter::create(params, |_| true).unwrap();
+            let mut filter = Filter::create(params, &mut |_| true).unwrap();
             insert_each(&mut filter, &items);
             filter
         });
@@ -213,13 +213,13 @@ proptest! {
     #[test]
     fn a_failed_allocation_changes_nothing(params in any_params(), items in any_items()) {
         let mut asked = None;
-        let rejected = Filter::create(params, |bytes| {
+        let rejected = Filter::create(params, &mut |bytes| {
             asked = Some(bytes);
             false
         });
         prop_assert_eq!(rejected.err(), Some(Error::OutOfMemory));
 
-        let mut filter = Filter::create(params, |bytes| Some(bytes) == asked).unwrap();
+        let mut filter = Filter::create(params, &mut |bytes| Some(bytes) == asked).unwrap();
         prop_assert_eq!(Some(model::content_bytes(&filter).len() as u64), asked);
         let hashes: Vec<Hash> = items.iter().map(|item| filter.hash(item)).collect();
         let mut new = vec![false; hashes.len()];
@@ -254,7 +254,7 @@ fn a_rate_below_the_lowest_supported_one_gives_the_same_filter() {
     for growth in [Growth::Fixed, by(2)] {
         let lowest = filter(LOWEST_ERROR_RATE, 100, growth, 1);
         for rate in [LOWEST_ERROR_RATE / 2.0, 1e-100, 1e-300, f64::MIN_POSITIVE, f64::from_bits(1)] {
-            let filter = Filter::create(params(rate, 100, growth, 1), |_| true).ok();
+            let filter = Filter::create(params(rate, 100, growth, 1), &mut |_| true).ok();
             let shape = filter.map(|filter| layer(&filter).array().shape());
             assert_eq!(shape, Some(layer(&lowest).array().shape()), "{rate:e} {growth:?}");
         }
@@ -275,7 +275,7 @@ fn filters_of_any_rate_and_capacity_are_created_or_rejected_fast() {
     });
     std::thread::spawn(move || {
         for (growth, rate, capacity) in questions {
-            let _ = Filter::create(params(rate, capacity, growth, 1), |bytes| bytes < 1 << 30);
+            let _ = Filter::create(params(rate, capacity, growth, 1), &mut |bytes| bytes < 1 << 30);
             answer.send((growth, rate, capacity)).ok();
         }
     });
@@ -294,7 +294,7 @@ fn filters_of_any_rate_and_capacity_are_created_or_rejected_fast() {
 fn a_capacity_that_memory_cannot_hold_is_rejected() {
     for growth in [Growth::Fixed, by(1), by(u32::MAX)] {
         for capacity in [u64::MAX, 1 << 62] {
-            let rejected = Filter::create(params(0.001, capacity, growth, 1), |_| true);
+            let rejected = Filter::create(params(0.001, capacity, growth, 1), &mut |_| true);
             assert_eq!(rejected.err(), Some(Error::OutOfMemory), "{capacity}");
         }
     }

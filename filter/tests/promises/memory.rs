@@ -140,7 +140,7 @@ fn an_addition_without_memory_leaves_no_part_of_a_table() {
         };
         let inserted = filter.insert_hashes(&hashes, &mut [false; 20], &mut [], &OnDuplicate::Count.into(), &mut admit);
         let handled = inserted.map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
-        let mut other = filter.empty_like(|_bytes| true).unwrap();
+        let mut other = filter.empty_like(&mut |_bytes| true).unwrap();
         other
             .insert_hashes(&hashes[..handled], &mut [false; 20], &mut [], &OnDuplicate::Count.into(), &mut |_bytes| {
                 true

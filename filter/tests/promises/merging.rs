@@ -15,7 +15,7 @@ const LAYOUTS: [Layout; 3] = [NATIVE, COUNTING, CLASSIC];
 
 fn empty(error_rate: f64, capacity: u64, growth: Growth, layout: Layout) -> Filter {
     let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), NonZeroU64::new(capacity).unwrap());
-    Filter::create(CreateParams { error_rate, capacity, growth, layout }, |_| true).unwrap()
+    Filter::create(CreateParams { error_rate, capacity, growth, layout }, &mut |_| true).unwrap()
 }
 
 fn add(filter: &mut Filter, mut numbers: impl Iterator<Item = u64>) {
@@ -457,9 +457,9 @@ fn a_filter_like_another_equals_a_new_one() {
             let fresh = empty(0.01, 1000, growth, layout);
             let mut used = empty(0.01, 1000, growth, layout);
             add_some(&mut used, 0..2500);
-            let like = used.empty_like(|_| true).unwrap();
+            let like = used.empty_like(&mut |_| true).unwrap();
             assert!(whole(&like) == whole(&fresh), "{layout:?} {growth:?}");
-            assert_eq!(used.empty_like(|_| false).map(drop), Err(Error::OutOfMemory));
+            assert_eq!(used.empty_like(&mut |_| false).map(drop), Err(Error::OutOfMemory));
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) 
 }
 
 pub(crate) fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
-    Filter::create(params(error_rate, capacity, growth, seed), |_| true).unwrap()
+    Filter::create(params(error_rate, capacity, growth, seed), &mut |_| true).unwrap()
 }
 
 pub(crate) fn by(expansion: u32) -> Growth {
@@ -88,7 +88,7 @@ pub(crate) fn content_bytes(filter: &Filter) -> Vec<u8> {
         Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => {
             chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect()
         }
-        Content::Classic(chain) => chain.layers().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        Content::Classic(chain) => chain.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
 }
 

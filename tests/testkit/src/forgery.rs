@@ -145,7 +145,7 @@ impl Kind {
             growth: NonZeroU32::new(self.expansion).map_or(Growth::Fixed, Growth::By),
             layout,
         };
-        let mut filter = Filter::create(params, |_| true).expect("little memory");
+        let mut filter = Filter::create(params, &mut |_| true).expect("little memory");
         for number in 0..self.items {
             let hash = filter.hash(&item(number));
             let options = InsertOptions { now: begin + number / 20 * window / 5, ..OnDuplicate::Count.into() };

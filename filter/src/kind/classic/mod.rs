@@ -6,6 +6,7 @@ pub mod stored;
 
 use std::ptr::NonNull;
 
+use super::{Content, Kind, PrefetchHint};
 use crate::array;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -13,8 +14,8 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
 use crate::plan::Plan;
-use crate::spec::ErrorRate;
-use layer::{ClassicLayer, ClassicLayerSpec, ClassicSpec};
+use crate::spec::{ErrorRate, FilterKind, InsertOptions, Parameters};
+use layer::{ClassicHint, ClassicLayer, ClassicLayerSpec, ClassicSpec};
 
 /// A chain of layers, oldest first, and their common parameters.
 pub struct ClassicFilter {
@@ -26,17 +27,13 @@ impl ClassicFilter {
     /// Creates a chain of one empty layer.
     ///
     /// Calls `admit` with the bytes that it will take; `admit` may reject them.
-    pub fn new(
-        spec: ClassicSpec,
-        first: ClassicLayerSpec,
-        admit: impl FnOnce(u64) -> bool,
-    ) -> Result<ClassicFilter, Error> {
+    pub fn new(spec: ClassicSpec, first: ClassicLayerSpec, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
         let mut chain = ClassicFilter::from_layers(spec, Vec::new());
         chain.append(std::iter::once(first), admit)?;
         Ok(chain)
     }
 
-    /// Predicts a filter with `items` items. See [`Plan::new`].
+    /// Predicts a filter with `items` items. See [`plan`](crate::kind::plan).
     pub fn plan(spec: ClassicSpec, capacity: u64, error_rate: ErrorRate, items: u64) -> Result<Plan, Error> {
         let mut layer = spec.first(capacity, error_rate.get())?;
         let (probes, mut layers, mut bytes, mut left, mut log_negative) = (layer.probes, 1, layer.bytes, items, 0.0);
@@ -62,7 +59,7 @@ impl ClassicFilter {
 
     /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` is as for
     /// [`new`](Self::new).
-    pub fn empty_copy(&self, num_layers: usize, admit: impl FnOnce(u64) -> bool) -> Result<ClassicFilter, Error> {
+    fn empty_chain(&self, num_layers: usize, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
         let mut chain = ClassicFilter::from_layers(self.spec, Vec::new());
         chain.ensure_layers_like(self, num_layers, admit)?;
         Ok(chain)
@@ -70,12 +67,7 @@ impl ClassicFilter {
 
     /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` is as for
     /// [`new`](Self::new).
-    fn ensure_layers_like(
-        &mut self,
-        other: &ClassicFilter,
-        num_layers: usize,
-        admit: impl FnOnce(u64) -> bool,
-    ) -> Result<(), Error> {
+    fn ensure_layers_like(&mut self, other: &ClassicFilter, num_layers: usize, admit: Admit<'_>) -> Result<(), Error> {
         match other.layers.get(self.layers.len()..num_layers) {
             None | Some([]) => Ok(()),
             Some(missing) => self.append(missing.iter().map(ClassicLayer::spec), admit),
@@ -88,7 +80,7 @@ impl ClassicFilter {
     }
 
     /// Adds a layer to a full chain. `admit` is as for [`new`](Self::new).
-    fn grow(&mut self, admit: impl FnOnce(u64) -> bool) -> Result<(), Error> {
+    fn grow(&mut self, admit: Admit<'_>) -> Result<(), Error> {
         let next = self.spec.next(&self.layers.last().ok_or(Error::OutOfMemory)?.spec())?;
         self.append(std::iter::once(next), admit)
     }
@@ -97,7 +89,7 @@ impl ClassicFilter {
     fn append(
         &mut self,
         specs: impl ExactSizeIterator<Item = ClassicLayerSpec> + Clone,
-        admit: impl FnOnce(u64) -> bool,
+        admit: Admit<'_>,
     ) -> Result<(), Error> {
         let bytes = specs.clone().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes));
         if self.layers.len() + specs.len() > layer::MAX_LAYERS {
@@ -119,149 +111,36 @@ impl ClassicFilter {
         room.map_err(|_| Error::OutOfMemory)
     }
 
-    /// Merges `sources` by `op` into a new chain. The sources, at least one, may only differ in their number of layers.
-    /// `admit` is as for [`new`](Self::new).
-    pub fn merged(
-        sources: &[&ClassicFilter],
-        op: MergeOp,
-        admit: impl FnOnce(u64) -> bool,
-    ) -> Result<ClassicFilter, Error> {
-        let longest = longest(sources).ok_or(Error::OutOfMemory)?;
-        let layers = try_vec(sources.len())?;
-        let mut merged = longest.empty_copy(longest.layers.len(), admit)?;
-        merged.combine(layers, sources, op, true);
-        Ok(merged)
-    }
-
-    /// Merges `sources`, which may only differ from this chain in their number of layers, into this chain. Returns true
-    /// if it changed. Calls `admit` with the bytes that it will take in addition.
-    pub fn merge(
-        &mut self,
-        sources: &[&ClassicFilter],
-        op: MergeOp,
-        admit: impl FnOnce(u64) -> bool,
-    ) -> Result<bool, Error> {
-        let (layers, num_layers) = (try_vec(sources.len())?, self.layers.len());
-        if let Some(longest) = longest(sources) {
-            self.ensure_layers_like(longest, longest.layers.len(), admit)?;
-        }
-        let changed = self.combine(layers, sources, op, false);
-        Ok(changed || self.layers.len() > num_layers)
-    }
-
     /// Merges layer by layer. `layers` is an empty buffer with capacity for one layer of each source.
     fn combine<'a>(
         &mut self,
         mut layers: Vec<&'a ClassicLayer>,
-        sources: &[&'a ClassicFilter],
+        sources: &[(&'a ClassicFilter, u64)],
         op: MergeOp,
         is_new: bool,
     ) -> bool {
         let mut changed = false;
         for (index, target) in self.layers.iter_mut().enumerate() {
             layers.clear();
-            layers.extend(sources.iter().filter_map(|source| source.layers.get(index)));
+            layers.extend(sources.iter().filter_map(|(source, _)| source.layers.get(index)));
             changed |= target.merge(&layers, op, is_new);
         }
         changed
     }
 
-    /// Returns a copy that shares nothing.
-    pub fn try_clone(&self) -> Result<ClassicFilter, Error> {
-        ClassicFilter::merged(&[self], MergeOp::Union, |_bytes| true)
-    }
-
     /// Returns the layers, oldest first.
-    pub fn layers(&self) -> &[ClassicLayer] {
+    pub fn chain(&self) -> &[ClassicLayer] {
         &self.layers
     }
 
     /// Returns the layers, oldest first, to change them.
-    pub fn layers_mut(&mut self) -> &mut [ClassicLayer] {
+    pub fn chain_mut(&mut self) -> &mut [ClassicLayer] {
         &mut self.layers
-    }
-
-    /// Returns the false-positive rate that the filter was created for, computed from that of the first layer.
-    pub fn error_rate(&self) -> f64 {
-        let first = self.layers.first().map_or(0.0, |layer| layer.spec().error_rate);
-        if self.spec.options.is_fixed() { first } else { 2.0 * first }
-    }
-
-    /// Returns the number of items that the oldest layer was created for.
-    pub fn initial_capacity(&self) -> u64 {
-        self.layers.first().map_or(0, |layer| layer.spec().capacity)
-    }
-
-    /// Returns true if the layers that both filters have are equal in shape, pair by pair.
-    pub fn is_shaped_like(&self, other: &ClassicFilter) -> bool {
-        self.layers.iter().zip(&other.layers).all(|(one, other)| one.spec() == other.spec())
     }
 
     /// Returns the parameters that all layers share.
     pub fn spec(&self) -> &ClassicSpec {
         &self.spec
-    }
-
-    /// Returns the hash function of the filter.
-    #[inline]
-    pub fn hasher(&self) -> Hasher {
-        self.spec.hasher()
-    }
-
-    /// Prefetches the memory that any operation on the items reads first.
-    #[inline]
-    pub fn prefetch(&self, hashes: &[Hash]) {
-        layer::prefetch(&self.layers, hashes);
-    }
-
-    /// Returns true if the item may be in one of the layers.
-    #[inline]
-    pub fn contains(&self, hash: Hash) -> bool {
-        match &*self.layers {
-            // Inlined: most filters have one layer.
-            [layer] => layer.contains(hash),
-            layers => {
-                let mut found = [false];
-                layer::find(layers, &[hash], &mut found);
-                found[0]
-            }
-        }
-    }
-
-    /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
-    #[inline]
-    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        self.prefetch(hashes);
-        layer::find(&self.layers, hashes, found);
-    }
-
-    /// Lets `relocate` move the chain's allocations.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { array::relocate_slice(&mut self.layers, &relocate) };
-        for layer in &mut self.layers {
-            // SAFETY: as promised by the caller.
-            unsafe { layer.relocate(&relocate) };
-        }
-    }
-
-    /// Returns the number of items that all layers together were created for.
-    pub fn capacity(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.spec().capacity))
-    }
-
-    /// Returns the number of items that were new when they were inserted.
-    pub fn items(&self) -> u64 {
-        self.layers.iter().map(ClassicLayer::items).sum()
-    }
-
-    /// Describes each layer, oldest first.
-    pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
-        self.layers.iter().map(|layer| layer.info(&self.spec))
     }
 
     /// Returns the layer that holds byte `offset` of all layers' bits, laid end to end, and the offset in it.
@@ -273,26 +152,6 @@ impl ClassicFilter {
             (within < bytes).then_some((index, within as usize))
         })
     }
-
-    /// Returns the memory that RedisBloom reports for such a filter, a few bytes less than ours takes.
-    pub fn memory_usage(&self) -> usize {
-        let bits: usize = self.layers.iter().map(|layer| layer.bytes().len()).sum();
-        overhead(self.layers.len()) + bits
-    }
-
-    /// Returns the fraction of bits that are set, or 1 if there are no bits: such a filter matches every item.
-    pub fn fill(&self) -> f64 {
-        let (set_bits, bits) = self.layers.iter().fold((0.0, 0.0), |(set_bits, bits), layer| {
-            (set_bits + layer.set_bits() as f64, bits + 8.0 * layer.bytes().len() as f64)
-        });
-        if bits > 0.0 { set_bits / bits } else { 1.0 }
-    }
-
-    /// Returns the estimated false-positive rate at the current fill.
-    pub fn false_positive_rate(&self) -> f64 {
-        let log_negative: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
-        -libm::expm1(log_negative)
-    }
 }
 
 /// Returns the bytes that RedisBloom takes for a filter besides its bits.
@@ -301,8 +160,8 @@ fn overhead(layers: usize) -> usize {
 }
 
 /// Returns the chain with the most layers.
-fn longest<'a>(chains: &[&'a ClassicFilter]) -> Option<&'a ClassicFilter> {
-    chains.iter().copied().max_by_key(|chain| chain.layers.len())
+fn longest<'a>(chains: &[(&'a ClassicFilter, u64)]) -> Option<&'a ClassicFilter> {
+    chains.iter().map(|(chain, _)| *chain).max_by_key(|chain| chain.layers.len())
 }
 
 impl ClassicFilter {
@@ -372,5 +231,173 @@ impl ClassicFilter {
             *known = !*known && newest.insert(hash);
         }
         hashes.len()
+    }
+}
+
+impl Kind for ClassicFilter {
+    #[inline]
+    fn kind(&self) -> FilterKind {
+        FilterKind::Classic
+    }
+
+    fn of(content: &Content) -> Option<&ClassicFilter> {
+        if let Content::Classic(filter) = content { Some(filter) } else { None }
+    }
+
+    fn into_content(self) -> Result<Content, Error> {
+        Ok(Content::Classic(self))
+    }
+
+    fn parameters(&self) -> Parameters {
+        let (capacity, of_first) = self.layers.first().map_or((0, 0.0), |layer| {
+            let ClassicLayerSpec { capacity, error_rate, .. } = layer.spec();
+            (capacity, error_rate)
+        });
+        let error_rate = if self.spec.options.is_fixed() { of_first } else { 2.0 * of_first };
+        Parameters { error_rate, capacity, expansion: self.spec.expansion(), seed: None, window: None }
+    }
+
+    #[inline]
+    fn hasher(&self) -> Hasher {
+        self.spec.hasher()
+    }
+
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
+        self.empty_chain(1, admit)
+    }
+
+    fn try_clone(&self) -> Result<ClassicFilter, Error> {
+        ClassicFilter::merged(&[(self, 1)], MergeOp::Union, &mut |_bytes| true)
+    }
+
+    /// Returns the number of items that all layers together were created for.
+    fn capacity(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.spec().capacity))
+    }
+
+    fn items(&self) -> u64 {
+        self.layers.iter().map(ClassicLayer::items).sum()
+    }
+
+    fn is_estimate(&self) -> Option<bool> {
+        None
+    }
+
+    /// Returns the memory that RedisBloom reports for such a filter, a few bytes less than ours takes.
+    fn memory_usage(&self) -> usize {
+        let bits: usize = self.layers.iter().map(|layer| layer.bytes().len()).sum();
+        overhead(self.layers.len()) + bits
+    }
+
+    fn num_allocations(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn grows_in_small_steps(&self) -> bool {
+        false
+    }
+
+    fn num_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
+        Box::new(self.layers.iter().map(|layer| layer.info(&self.spec)))
+    }
+
+    /// Returns 1 if there are no bits: such a filter matches every item.
+    fn fill(&self) -> f64 {
+        let (set_bits, bits) = self.layers.iter().fold((0.0, 0.0), |(set_bits, bits), layer| {
+            (set_bits + layer.set_bits() as f64, bits + 8.0 * layer.bytes().len() as f64)
+        });
+        if bits > 0.0 { set_bits / bits } else { 1.0 }
+    }
+
+    fn false_positive_rate_at(&self, _now: u64) -> f64 {
+        let log_negative: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
+        -libm::expm1(log_negative)
+    }
+
+    #[inline]
+    fn prefetch(&self, hashes: &[Hash]) {
+        layer::prefetch(&self.layers, hashes);
+    }
+
+    #[inline]
+    fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
+        let newest = self.layers.last().filter(|layer| layer.bytes().len() as u64 >= min_bytes)?;
+        Some(PrefetchHint::Classic(ClassicHint::new(&self.spec, newest)))
+    }
+
+    #[inline]
+    fn contains_at(&self, hash: Hash, _now: u64) -> bool {
+        match &*self.layers {
+            // Inlined: most filters have one layer.
+            [layer] => layer.contains(hash),
+            layers => {
+                let mut found = [false];
+                layer::find(layers, &[hash], &mut found);
+                found[0]
+            }
+        }
+    }
+
+    #[inline]
+    fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
+        self.prefetch(hashes);
+        layer::find(&self.layers, hashes, found);
+    }
+
+    #[inline]
+    fn insert_hashes(
+        &mut self,
+        hashes: &[Hash],
+        new: &mut [bool],
+        _renewed: &mut [bool],
+        _options: &InsertOptions,
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted> {
+        self.insert_all(hashes, new, admit)
+    }
+
+    /// Returns true if the layers that both filters have are equal in shape, pair by pair.
+    fn is_shaped_like(&self, other: &ClassicFilter) -> bool {
+        self.layers.iter().zip(&other.layers).all(|(one, other)| one.spec() == other.spec())
+    }
+
+    fn grows_like(&self, other: &ClassicFilter) -> bool {
+        self.spec.expansion() == other.spec.expansion()
+    }
+
+    fn merged(sources: &[(&ClassicFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
+        let longest = longest(sources).ok_or(Error::OutOfMemory)?;
+        let layers = try_vec(sources.len())?;
+        let mut merged = longest.empty_chain(longest.layers.len(), admit)?;
+        merged.combine(layers, sources, op, true);
+        Ok(merged)
+    }
+
+    fn merge(&mut self, sources: &[(&ClassicFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+        let (layers, num_layers) = (try_vec(sources.len())?, self.layers.len());
+        if let Some(longest) = longest(sources) {
+            self.ensure_layers_like(longest, longest.layers.len(), admit)?;
+        }
+        let changed = self.combine(layers, sources, op, false);
+        Ok(changed || self.layers.len() > num_layers)
+    }
+
+    unsafe fn relocate(
+        &mut self,
+        _start: u64,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        _should_stop: impl FnMut() -> bool,
+    ) -> Option<u64> {
+        // SAFETY: as promised by the caller.
+        unsafe { array::relocate_slice(&mut self.layers, &relocate) };
+        for layer in &mut self.layers {
+            // SAFETY: as promised by the caller.
+            unsafe { layer.relocate(&relocate) };
+        }
+        None
     }
 }

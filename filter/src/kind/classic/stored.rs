@@ -31,6 +31,7 @@ use crate::codec::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
+use crate::kind::Kind;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
 use crate::memory::try_vec;
@@ -47,10 +48,10 @@ const LAYER_BYTES: usize = 53;
 /// Writes a filter as RDB values.
 pub fn write_rdb(filter: &ClassicFilter, sink: &mut impl Sink) {
     let ClassicSpec { options, expansion } = filter.spec();
-    for number in [filter.items(), filter.layers().len() as u64, options.bits().into(), (*expansion).into()] {
+    for number in [filter.items(), filter.chain().len() as u64, options.bits().into(), (*expansion).into()] {
         sink.unsigned(number);
     }
-    for layer in filter.layers() {
+    for layer in filter.chain() {
         let ClassicLayerSpec { bits, log2_bits, probes, capacity, error_rate, bits_per_item, .. } = layer.spec();
         sink.unsigned(capacity);
         sink.double(error_rate);
@@ -84,7 +85,7 @@ pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> b
         bytes += layer.bytes().len() as u64;
         Ok(layer)
     })?;
-    Ok(Filter::from(ClassicFilter::from_layers(spec, layers)))
+    Ok(ClassicFilter::from_layers(spec, layers).into_content()?.into())
 }
 
 fn read_layer(
@@ -126,7 +127,7 @@ fn checked_cast<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
 /// See [`encode_header`](crate::codec::encode_header).
 pub fn encode_header(filter: &ClassicFilter) -> Result<Vec<u8>, Error> {
     let ClassicSpec { options, expansion } = filter.spec();
-    let layers = filter.layers();
+    let layers = filter.chain();
     let mut header = try_vec(FIXED_BYTES + layers.len() * LAYER_BYTES)?;
     header.extend_from_slice(&filter.items().to_le_bytes());
     for number in [layers.len() as u32, options.bits(), *expansion] {
@@ -202,7 +203,7 @@ fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayer
 pub fn next_chunk(filter: &ClassicFilter, cursor: u64) -> Option<DumpChunk<'_>> {
     let offset = cursor.checked_sub(1)?;
     let (layer, within) = filter.locate(offset)?;
-    let bits = &filter.layers()[layer].bytes()[within..];
+    let bits = &filter.chain()[layer].bytes()[within..];
     let bits = &bits[..bits.len().min(CLASSIC_CHUNK_BYTES)];
     Some(DumpChunk { cursor: cursor + bits.len() as u64, data: Cow::Borrowed(bits) })
 }
@@ -217,7 +218,7 @@ pub fn load_chunk<'a>(
     let end = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
     let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
     let (layer, within) = filter.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
-    let layer = &mut filter.layers_mut()[layer];
+    let layer = &mut filter.chain_mut()[layer];
     let changed = match origin {
         Origin::Client => layer.merge_part(within, data),
         Origin::Replication => layer.replace_part(within, data),

@@ -5,23 +5,18 @@
 
 pub(crate) mod stored;
 
-use crate::error::{Error, Interrupted};
+use std::ptr::NonNull;
+
+use super::{Content, Kind};
+use crate::array::try_box;
+use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::plan::Plan;
-use crate::spec::{Growth, OwnSpec};
-use crate::table::{Addressing, Payload, Sample, Table};
-
-/// The treatment of an item that a counting filter already contains. Other filters ignore such items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnDuplicate {
-    /// Count another occurrence.
-    Count,
-    /// Leave the filter unchanged.
-    Skip,
-}
+use crate::spec::{FilterKind, Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
+use crate::table::{Addressing, Payload, Position, Sample, Table};
 
 /// A counting filter.
 pub struct CountingFilter {
@@ -34,9 +29,15 @@ pub struct CountingFilter {
 }
 
 impl CountingFilter {
-    /// Creates an empty filter. It allocates memory when items are added.
-    pub fn new(spec: OwnSpec, capacity: u64) -> Result<CountingFilter, Error> {
-        Ok(CountingFilter::from_parts(spec, capacity, CountingFilter::new_table(&spec, capacity)?))
+    /// Creates an empty filter. It allocates memory when items are added. Calls `admit` with the bytes that it takes;
+    /// `admit` may reject them.
+    pub fn new(spec: OwnSpec, capacity: u64, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+        let table = CountingFilter::new_table(&spec, capacity)?;
+        CountingFilter::from_parts(spec, capacity, table).admitted(admit)
+    }
+
+    fn admitted(self, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+        if admit(self.allocated() as u64) { Ok(self) } else { Err(Error::OutOfMemory) }
     }
 
     fn new_table(spec: &OwnSpec, capacity: u64) -> Result<Table, Error> {
@@ -47,7 +48,7 @@ impl CountingFilter {
         }
     }
 
-    /// Predicts a filter with `items` items. See [`Plan::new`].
+    /// Predicts a filter with `items` items. See [`plan`](crate::kind::plan).
     pub fn plan(spec: OwnSpec, capacity: u64, items: u64) -> Result<Plan, Error> {
         if spec.growth == Growth::Fixed && items > capacity {
             return Err(Error::Full);
@@ -55,7 +56,7 @@ impl CountingFilter {
         let mut table = Sample::new(CountingFilter::new_table(&spec, capacity)?, items)?;
         table.fill(items)?;
         Ok(Plan {
-            memory: table.allocated().saturating_add(size_of::<CountingFilter>() as u64),
+            memory: table.allocated().saturating_add((size_of::<Content>() + size_of::<CountingFilter>()) as u64),
             false_positive_rate: table.false_positive_rate(),
             is_estimate: true,
             probes: 1,
@@ -66,17 +67,6 @@ impl CountingFilter {
     /// Creates a filter from an existing table.
     pub fn from_parts(spec: OwnSpec, capacity: u64, table: Table) -> CountingFilter {
         CountingFilter { spec, capacity, table, history: 0 }
-    }
-
-    /// Returns an empty filter that can be merged with this one.
-    pub fn empty_copy(&self) -> Result<CountingFilter, Error> {
-        let table = Table::new(self.table.addressing(), Payload::Count)?;
-        Ok(CountingFilter::from_parts(self.spec, self.capacity, table))
-    }
-
-    /// Returns a copy that shares nothing.
-    pub fn try_clone(&self) -> Result<CountingFilter, Error> {
-        Ok(CountingFilter { table: self.table.try_clone()?, ..*self })
     }
 
     /// Returns the parameters of the filter.
@@ -94,30 +84,9 @@ impl CountingFilter {
         &mut self.table
     }
 
-    /// Returns the hash function of the filter.
-    ///
-    /// Not inlined, like all counting-only code, to keep it out of the plain filters' hot path.
-    #[inline(never)]
-    pub fn hasher(&self) -> Hasher {
-        Hasher::Xxh3 { seed: self.spec.seed }
-    }
-
     /// Returns the number of items that the filter was created for.
     pub fn initial_capacity(&self) -> u64 {
         self.capacity
-    }
-
-    /// Returns the number of items that fit before the filter grows again, or is full.
-    pub fn capacity(&self) -> u64 {
-        match self.spec.growth {
-            Growth::Fixed => self.capacity,
-            Growth::By(_) => self.capacity.max(self.table.quotients()).max(self.items()),
-        }
-    }
-
-    /// Returns the number of items that were new when they were added, without the removed ones.
-    pub fn items(&self) -> u64 {
-        self.table.items()
     }
 
     /// Returns the sum of hashes of all writes.
@@ -131,42 +100,8 @@ impl CountingFilter {
     }
 
     /// Returns the bytes requested from the allocator.
-    pub fn allocated(&self) -> usize {
+    fn allocated(&self) -> usize {
         size_of::<CountingFilter>() + self.table.allocated()
-    }
-
-    /// See [`Table::fill`].
-    pub fn fill(&self) -> f64 {
-        self.table.fill()
-    }
-
-    /// Returns the false-positive rate at the current content.
-    pub fn false_positive_rate(&self) -> f64 {
-        self.table.false_positive_rate()
-    }
-
-    /// Describes the table.
-    pub fn info(&self) -> LayerInfo {
-        LayerInfo::of_table(&self.table, self.capacity(), self.spec.error_rate.get())
-    }
-
-    /// See [`Table::prefetch`].
-    #[inline(never)]
-    pub fn prefetch(&self, hashes: &[Hash]) {
-        self.table.prefetch(hashes);
-    }
-
-    /// Returns true if the item may be in the filter.
-    #[inline(never)]
-    pub fn contains(&self, hash: Hash) -> bool {
-        self.table.contains(hash)
-    }
-
-    /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
-    #[inline(never)]
-    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        found.fill(false);
-        self.table.find(hashes, found);
     }
 
     /// Returns the count of an item: at least its additions minus its removals, at most `2^48`.
@@ -215,11 +150,6 @@ impl CountingFilter {
             self.history = self.history.wrapping_add(hash.first);
         }
         removed
-    }
-
-    /// Returns true if both filters store the same entries for the same items.
-    pub fn is_shaped_like(&self, other: &CountingFilter) -> bool {
-        self.table.addressing() == other.table.addressing()
     }
 
     /// Returns true if the filter does not grow. Only such filters can be intersected, since all their fingerprints
@@ -283,5 +213,143 @@ impl CountingFilter {
             }
             None => Ok((self.table.try_clone()?, self.history)),
         }
+    }
+}
+
+impl Kind for CountingFilter {
+    #[inline]
+    fn kind(&self) -> FilterKind {
+        FilterKind::Counting
+    }
+
+    fn of(content: &Content) -> Option<&CountingFilter> {
+        if let Content::Counting(filter) = content { Some(filter) } else { None }
+    }
+
+    fn into_content(self) -> Result<Content, Error> {
+        try_box(self).map(Content::Counting)
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.spec.parameters(self.capacity, None)
+    }
+
+    /// Not inlined, like all counting-only code, to keep it out of the plain filters' hot path.
+    #[inline(never)]
+    fn hasher(&self) -> Hasher {
+        Hasher::Xxh3 { seed: self.spec.seed }
+    }
+
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+        let table = Table::new(self.table.addressing(), Payload::Count)?;
+        CountingFilter::from_parts(self.spec, self.capacity, table).admitted(admit)
+    }
+
+    fn try_clone(&self) -> Result<CountingFilter, Error> {
+        Ok(CountingFilter { table: self.table.try_clone()?, ..*self })
+    }
+
+    fn capacity(&self) -> u64 {
+        match self.spec.growth {
+            Growth::Fixed => self.capacity,
+            Growth::By(_) => self.capacity.max(self.table.quotients()).max(self.items()),
+        }
+    }
+
+    fn items(&self) -> u64 {
+        self.table.items()
+    }
+
+    fn is_estimate(&self) -> Option<bool> {
+        Some(self.table.item_count().is_estimate())
+    }
+
+    fn memory_usage(&self) -> usize {
+        size_of::<Content>() + self.allocated()
+    }
+
+    fn num_allocations(&self) -> usize {
+        self.table.segments() as usize
+    }
+
+    fn num_layers(&self) -> usize {
+        1
+    }
+
+    fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
+        let layer = LayerInfo::of_table(&self.table, self.capacity(), self.spec.error_rate.get());
+        Box::new(std::iter::once(layer))
+    }
+
+    fn fill(&self) -> f64 {
+        self.table.fill()
+    }
+
+    fn false_positive_rate_at(&self, _now: u64) -> f64 {
+        self.table.false_positive_rate()
+    }
+
+    #[inline(never)]
+    fn prefetch(&self, hashes: &[Hash]) {
+        self.table.prefetch(hashes);
+    }
+
+    #[inline(never)]
+    fn contains_at(&self, hash: Hash, _now: u64) -> bool {
+        self.table.contains(hash)
+    }
+
+    #[inline(never)]
+    fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
+        found.fill(false);
+        self.table.find(hashes, found);
+    }
+
+    #[inline]
+    fn insert_hashes(
+        &mut self,
+        hashes: &[Hash],
+        new: &mut [bool],
+        _renewed: &mut [bool],
+        options: &InsertOptions,
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted> {
+        self.insert_all(hashes, new, options.on_duplicate, admit)
+    }
+
+    fn is_shaped_like(&self, other: &CountingFilter) -> bool {
+        self.table.addressing() == other.table.addressing()
+    }
+
+    fn check_merge(&self, op: MergeOp) -> Result<(), MergeError> {
+        match op {
+            MergeOp::Intersection if !self.is_fixed() => Err(MergeError::IntersectedGrowing),
+            _ => Ok(()),
+        }
+    }
+
+    fn merged(sources: &[(&CountingFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+        let (&(first, times), others) = sources.split_first().ok_or(Error::OutOfMemory)?;
+        first.merged_with(times, others, op, admit).map(|(merged, _)| merged)
+    }
+
+    fn merge(&mut self, sources: &[(&CountingFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+        let (merged, changed) = self.merged_with(1, sources, op, admit)?;
+        *self = merged;
+        Ok(changed)
+    }
+
+    fn replaced_by_merge(&self, _has_grown: bool) -> usize {
+        self.allocated()
+    }
+
+    unsafe fn relocate(
+        &mut self,
+        start: Position,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        should_stop: impl FnMut() -> bool,
+    ) -> Option<Position> {
+        // SAFETY: as promised by the caller.
+        unsafe { self.table.relocate(start, relocate, should_stop) }
     }
 }

@@ -18,6 +18,7 @@ use crate::codec::section::{MAX_SECTIONS, Section};
 use crate::codec::table;
 use crate::error::DecodeError;
 use crate::filter::Filter;
+use crate::kind::Kind;
 use crate::kind::counting::CountingFilter;
 use crate::spec::OwnSpec;
 use crate::table::Payload;
@@ -82,6 +83,6 @@ impl Described for CountingHeader {
     fn build(&self) -> Result<Filter, DecodeError> {
         let mut filter = CountingFilter::from_parts(self.spec, self.capacity, self.table.build()?);
         filter.set_history(self.history);
-        Ok(Filter::try_from(filter)?)
+        Ok(filter.into_content()?.into())
     }
 }

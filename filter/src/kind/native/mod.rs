@@ -10,17 +10,18 @@ pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
+use super::{Content, Kind, PrefetchHint};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
-use crate::kind::native::layer::{BlockedLayer, BlockedSpec};
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
 use crate::plan::Plan;
 use crate::sizing::BlockShape;
-use crate::spec::{Growth, OwnSpec};
+use crate::spec::{FilterKind, Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{Payload, Position, Sample, Table};
+use layer::{BlockedLayer, BlockedSpec};
 
 /// A filter of bits that may grow.
 pub struct NativeFilter {
@@ -32,29 +33,24 @@ pub struct NativeFilter {
 
 impl NativeFilter {
     /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
-    pub fn new(spec: OwnSpec, capacity: u64, admit: impl FnOnce(u64) -> bool) -> Result<NativeFilter, Error> {
+    pub fn new(spec: OwnSpec, capacity: u64, admit: Admit<'_>) -> Result<NativeFilter, Error> {
         NativeFilter::of_shape(spec, BlockedSpec::new(&spec, capacity)?, admit)
     }
 
-    /// Returns an empty filter that can be merged with this one. `admit` is as for [`new`](Self::new).
-    pub fn empty_copy(&self, admit: impl FnOnce(u64) -> bool) -> Result<NativeFilter, Error> {
-        NativeFilter::of_shape(self.spec, self.layer.spec(), admit)
-    }
-
-    fn of_shape(spec: OwnSpec, layer: BlockedSpec, admit: impl FnOnce(u64) -> bool) -> Result<NativeFilter, Error> {
+    fn of_shape(spec: OwnSpec, layer: BlockedSpec, admit: Admit<'_>) -> Result<NativeFilter, Error> {
         if !admit(layer.bytes()) {
             return Err(Error::OutOfMemory);
         }
         Ok(NativeFilter::from_parts(spec, BlockedLayer::new(layer)?, None))
     }
 
-    /// Predicts a filter with `items` items. See [`Plan::new`].
+    /// Predicts a filter with `items` items. See [`plan`](crate::kind::plan).
     pub fn plan(spec: OwnSpec, capacity: u64, items: u64) -> Result<Plan, Error> {
         let layer = BlockedSpec::new(&spec, capacity)?;
         let BlockShape { probes, .. } = layer.shape;
         let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
         let plan = Plan {
-            memory: layer.bytes(),
+            memory: layer.bytes().saturating_add(size_of::<Content>() as u64),
             false_positive_rate: of_layer,
             is_estimate: false,
             probes: probes.into(),
@@ -83,14 +79,6 @@ impl NativeFilter {
         NativeFilter { layer, spec, table }
     }
 
-    /// Returns a copy that shares nothing.
-    pub fn try_clone(&self) -> Result<NativeFilter, Error> {
-        let mut copy = self.empty_copy(|_bytes| true)?;
-        copy.layer.merge(&[&self.layer], MergeOp::Union, true);
-        copy.table = self.table.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
-        Ok(copy)
-    }
-
     /// Returns the parameters of the filter.
     pub fn spec(&self) -> &OwnSpec {
         &self.spec
@@ -113,42 +101,9 @@ impl NativeFilter {
         self.table.as_deref()
     }
 
-    /// Returns the hash function of the filter.
-    #[inline]
-    pub fn hasher(&self) -> Hasher {
-        Hasher::Xxh3 { seed: self.spec.seed }
-    }
-
-    /// Returns the number of items that the filter was created for.
-    pub fn initial_capacity(&self) -> u64 {
-        self.layer.spec().capacity
-    }
-
-    /// Returns the number of items that fit before the filter grows again, or is full.
-    pub fn capacity(&self) -> u64 {
-        let beyond = self.table().map_or(0, capacity_of);
-        self.layer_capacity().saturating_add(beyond)
-    }
-
     /// Returns the number of items that the blocks were created for, or the larger number that a union put into them.
     fn layer_capacity(&self) -> u64 {
-        self.initial_capacity().max(self.layer.items())
-    }
-
-    /// Returns the number of items that were new when they were inserted.
-    pub fn items(&self) -> u64 {
-        self.layer.items() + self.table().map_or(0, Table::items)
-    }
-
-    /// Returns true if the number of items is an estimate.
-    pub fn is_estimate(&self) -> bool {
-        self.layer.count().is_estimate() || self.table().is_some_and(|table| table.item_count().is_estimate())
-    }
-
-    /// Returns the bytes requested from the allocator, without padding, so that equal filters have equal sizes under
-    /// every allocator.
-    pub fn allocated(&self) -> usize {
-        self.layer.bytes().len() + self.table_bytes()
+        self.layer.spec().capacity.max(self.layer.items())
     }
 
     /// Returns the bytes of the table.
@@ -156,53 +111,9 @@ impl NativeFilter {
         self.table().map_or(0, |table| size_of::<Table>() + table.allocated())
     }
 
-    /// Returns the fraction of bits that are set, or if the filter has grown, of the table's slots that are filled.
-    pub fn fill(&self) -> f64 {
-        self.table().map_or_else(|| self.layer.fill(), Table::fill)
-    }
-
-    /// Returns the estimated false-positive rate at the current fill.
-    pub fn false_positive_rate(&self) -> f64 {
-        let of_layer = self.layer.false_positive_rate();
-        let of_table = self.table().map_or(0.0, Table::false_positive_rate);
-        of_layer + of_table - of_layer * of_table
-    }
-
-    /// Describes the blocks, and then the table.
-    pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
-        let layer = LayerInfo { capacity: self.layer_capacity(), ..self.layer.info(&self.spec) };
-        let table = self.table().map(|table| LayerInfo::of_table(table, capacity_of(table), self.rate_of_table()));
-        std::iter::once(layer).chain(table)
-    }
-
     /// See [`rate_of_table`].
     fn rate_of_table(&self) -> f64 {
         rate_of_table(&self.spec, &self.layer.spec())
-    }
-
-    /// Prefetches the memory that any operation on the items reads first.
-    #[inline]
-    pub fn prefetch(&self, hashes: &[Hash]) {
-        self.layer.prefetch(hashes);
-        if let Some(table) = &self.table {
-            table.prefetch(hashes);
-        }
-    }
-
-    /// Returns true if the item may be in the filter.
-    #[inline]
-    pub fn contains(&self, hash: Hash) -> bool {
-        self.layer.contains(hash) || self.table.as_ref().is_some_and(|table| table.contains(hash))
-    }
-
-    /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
-    #[inline]
-    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        self.layer.prefetch(hashes);
-        self.layer.find(hashes, found);
-        if let Some(table) = &self.table {
-            table.find(hashes, found);
-        }
     }
 
     /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Calls `admit` with the bytes that the
@@ -261,32 +172,160 @@ impl NativeFilter {
         try_box(table)
     }
 
-    /// Returns true if both filters have the same bits and fingerprints for the same items.
-    pub fn is_shaped_like(&self, other: &NativeFilter) -> bool {
+    /// Returns the union of the filters' tables, or `None` if no filter has one.
+    fn united_table<'a>(
+        filters: impl Iterator<Item = &'a NativeFilter> + Clone,
+        admit: Admit<'_>,
+    ) -> Result<Option<Box<Table>>, Error> {
+        let tables = filters.filter_map(NativeFilter::table).map(|table| (table, 1));
+        if tables.clone().next().is_none() {
+            return Ok(None);
+        }
+        Table::union_of(tables, admit).and_then(try_box).map(Some)
+    }
+}
+
+impl Kind for NativeFilter {
+    #[inline]
+    fn kind(&self) -> FilterKind {
+        FilterKind::Native
+    }
+
+    fn of(content: &Content) -> Option<&NativeFilter> {
+        if let Content::Native(filter) = content { Some(filter) } else { None }
+    }
+
+    fn into_content(self) -> Result<Content, Error> {
+        Ok(Content::Native(self))
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.spec.parameters(self.layer.spec().capacity, None)
+    }
+
+    #[inline]
+    fn hasher(&self) -> Hasher {
+        Hasher::Xxh3 { seed: self.spec.seed }
+    }
+
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<NativeFilter, Error> {
+        NativeFilter::of_shape(self.spec, self.layer.spec(), admit)
+    }
+
+    fn try_clone(&self) -> Result<NativeFilter, Error> {
+        let mut copy = self.empty_copy(&mut |_bytes| true)?;
+        copy.layer.merge(&[&self.layer], MergeOp::Union, true);
+        copy.table = self.table.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
+        Ok(copy)
+    }
+
+    fn capacity(&self) -> u64 {
+        let beyond = self.table().map_or(0, capacity_of);
+        self.layer_capacity().saturating_add(beyond)
+    }
+
+    fn items(&self) -> u64 {
+        self.layer.items() + self.table().map_or(0, Table::items)
+    }
+
+    fn is_estimate(&self) -> Option<bool> {
+        let of_table = self.table().is_some_and(|table| table.item_count().is_estimate());
+        Some(self.layer.count().is_estimate() || of_table)
+    }
+
+    /// Counts no padding, so that equal filters have equal sizes under every allocator.
+    fn memory_usage(&self) -> usize {
+        size_of::<Content>() + self.layer.bytes().len() + self.table_bytes()
+    }
+
+    fn num_allocations(&self) -> usize {
+        1 + self.table().map_or(0, |table| table.segments() as usize)
+    }
+
+    fn grows_in_small_steps(&self) -> bool {
+        self.table.is_some()
+    }
+
+    fn num_layers(&self) -> usize {
+        1 + usize::from(self.table.is_some())
+    }
+
+    fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
+        let layer = LayerInfo { capacity: self.layer_capacity(), ..self.layer.info(&self.spec) };
+        let table = self.table().map(|table| LayerInfo::of_table(table, capacity_of(table), self.rate_of_table()));
+        Box::new(std::iter::once(layer).chain(table))
+    }
+
+    fn fill(&self) -> f64 {
+        self.table().map_or_else(|| self.layer.fill(), Table::fill)
+    }
+
+    fn false_positive_rate_at(&self, _now: u64) -> f64 {
+        let of_layer = self.layer.false_positive_rate();
+        let of_table = self.table().map_or(0.0, Table::false_positive_rate);
+        of_layer + of_table - of_layer * of_table
+    }
+
+    #[inline]
+    fn prefetch(&self, hashes: &[Hash]) {
+        self.layer.prefetch(hashes);
+        if let Some(table) = &self.table {
+            table.prefetch(hashes);
+        }
+    }
+
+    #[inline]
+    fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
+        let is_large = self.layer.bytes().len() as u64 >= min_bytes && self.layer.array().is_of_lines();
+        is_large.then(|| PrefetchHint::Blocks { blocks: self.layer.array().span(), seed: self.spec.seed })
+    }
+
+    #[inline]
+    fn contains_at(&self, hash: Hash, _now: u64) -> bool {
+        self.layer.contains(hash) || self.table.as_ref().is_some_and(|table| table.contains(hash))
+    }
+
+    #[inline]
+    fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
+        self.layer.prefetch(hashes);
+        self.layer.find(hashes, found);
+        if let Some(table) = &self.table {
+            table.find(hashes, found);
+        }
+    }
+
+    #[inline]
+    fn insert_hashes(
+        &mut self,
+        hashes: &[Hash],
+        new: &mut [bool],
+        _renewed: &mut [bool],
+        _options: &InsertOptions,
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted> {
+        self.insert_all(hashes, new, admit)
+    }
+
+    fn is_shaped_like(&self, other: &NativeFilter) -> bool {
         let tables = self.table().zip(other.table());
         self.layer.spec() == other.layer.spec()
             && tables.is_none_or(|(one, other)| one.addressing() == other.addressing())
     }
 
-    /// Merges `sources` by `op` into a new filter. The sources, at least one, must be shaped alike, and for an
-    /// intersection none may have grown. Calls `admit` with the bytes that it will take, as they become known.
-    pub fn merged(sources: &[&NativeFilter], op: MergeOp, admit: Admit<'_>) -> Result<NativeFilter, Error> {
-        let first = sources.first().ok_or(Error::OutOfMemory)?;
-        let mut layers = try_vec(sources.len())?;
-        layers.extend(sources.iter().map(|source| &source.layer));
+    fn merged(sources: &[(&NativeFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<NativeFilter, Error> {
+        let (first, _) = sources.first().ok_or(Error::OutOfMemory)?;
+        let layers = layers_of(sources)?;
         let mut merged = first.empty_copy(&mut *admit)?;
-        merged.table = NativeFilter::united_table(sources.iter().copied(), admit)?;
+        merged.table = NativeFilter::united_table(sources.iter().map(|(source, _)| *source), admit)?;
         merged.layer.merge(&layers, op, true);
         Ok(merged)
     }
 
-    /// Merges `sources`, as for [`merged`](Self::merged), into this filter. Returns true if it changed.
-    pub fn merge(&mut self, sources: &[&NativeFilter], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
-        let mut layers = try_vec(sources.len())?;
-        layers.extend(sources.iter().map(|source| &source.layer));
+    fn merge(&mut self, sources: &[(&NativeFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+        let layers = layers_of(sources)?;
         let mut changed = false;
-        if sources.iter().any(|source| source.table.is_some()) {
-            let all = std::iter::once(&*self).chain(sources.iter().copied());
+        if sources.iter().any(|(source, _)| source.table.is_some()) {
+            let all = std::iter::once(&*self).chain(sources.iter().map(|(source, _)| *source));
             let united = NativeFilter::united_table(all, admit)?;
             changed = match united.as_deref().zip(self.table()) {
                 Some((united, own)) => !united.holds_the_same(own)?,
@@ -299,24 +338,12 @@ impl NativeFilter {
         Ok(self.layer.merge(&layers, op, false) || changed)
     }
 
-    /// Returns the union of the filters' tables, or `None` if no filter has one.
-    fn united_table<'a>(
-        filters: impl Iterator<Item = &'a NativeFilter> + Clone,
-        admit: Admit<'_>,
-    ) -> Result<Option<Box<Table>>, Error> {
-        let tables = filters.filter_map(NativeFilter::table).map(|table| (table, 1));
-        if tables.clone().next().is_none() {
-            return Ok(None);
-        }
-        Table::union_of(tables, admit).and_then(try_box).map(Some)
+    fn replaced_by_merge(&self, has_grown: bool) -> usize {
+        if has_grown { self.table_bytes() } else { 0 }
     }
 
-    /// Lets `relocate` move the filter's allocations, first the blocks, as [`Table::relocate`] does.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(
+    /// Moves the blocks first, and then the table.
+    unsafe fn relocate(
         &mut self,
         start: Position,
         relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
@@ -334,6 +361,13 @@ impl NativeFilter {
             table.relocate(start, relocate, should_stop)
         }
     }
+}
+
+/// Returns the blocks of filters.
+fn layers_of<'a>(filters: &[(&'a NativeFilter, u64)]) -> Result<Vec<&'a BlockedLayer>, Error> {
+    let mut layers = try_vec(filters.len())?;
+    layers.extend(filters.iter().map(|(filter, _)| &filter.layer));
+    Ok(layers)
 }
 
 /// Returns the part of the error rate that the blocks leave for the table: at least a quarter of it.

@@ -14,6 +14,7 @@ use crate::codec::section::{MAX_SECTIONS, Section};
 use crate::codec::{blocks, table};
 use crate::error::DecodeError;
 use crate::filter::Filter;
+use crate::kind::Kind;
 use crate::kind::native::NativeFilter;
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
@@ -85,6 +86,6 @@ impl Described for NativeHeader {
     fn build(&self) -> Result<Filter, DecodeError> {
         let table = self.table.as_ref().map(table::Record::build).transpose()?;
         let table = table.map(try_box).transpose()?;
-        Ok(NativeFilter::from_parts(self.spec, self.blocks.build()?, table).into())
+        Ok(NativeFilter::from_parts(self.spec, self.blocks.build()?, table).into_content()?.into())
     }
 }

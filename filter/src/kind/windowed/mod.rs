@@ -11,45 +11,19 @@
 pub(crate) mod stored;
 pub(crate) mod window;
 
-use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
+use super::{Content, Kind};
 use crate::array::{relocate_box, try_box};
-use crate::error::{Error, Interrupted};
+use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
-use crate::kind::counting::OnDuplicate;
-use crate::kind::windowed::window::{Slices, Step, Window};
+use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::plan::Plan;
-use crate::spec::{Growth, OwnSpec};
+use crate::spec::{FilterKind, Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
-
-/// The options of an insertion.
-#[derive(Clone, Copy, Debug)]
-pub struct InsertOptions {
-    /// The action for an item that is already in a counting filter.
-    pub on_duplicate: OnDuplicate,
-    /// The time, in milliseconds since 1970. Only filters that forget use it. 0 stands for the time of the last change.
-    pub now: u64,
-    /// The time for which a filter that forgets remembers the items, in milliseconds. The maximum and the default are
-    /// the length of its window.
-    pub lifetime: Option<NonZeroU64>,
-    /// True if a filter with a window renews the items that it holds already, even if it was created without `refresh`.
-    pub refresh: bool,
-}
-
-impl Default for InsertOptions {
-    fn default() -> InsertOptions {
-        InsertOptions { on_duplicate: OnDuplicate::Count, now: 0, lifetime: None, refresh: false }
-    }
-}
-
-impl From<OnDuplicate> for InsertOptions {
-    fn from(on_duplicate: OnDuplicate) -> InsertOptions {
-        InsertOptions { on_duplicate, ..InsertOptions::default() }
-    }
-}
+use window::{Slices, Step, Window};
 
 /// The index of the first table, for the expected items, in arrays with an element for each table.
 const EXPECTED: usize = 0;
@@ -79,14 +53,20 @@ pub struct WindowedFilter {
 }
 
 impl WindowedFilter {
-    /// Creates an empty filter. The first addition allocates its memory.
-    pub fn new(spec: OwnSpec, capacity: u64, window: Window) -> Result<WindowedFilter, Error> {
+    /// Creates an empty filter. The first addition allocates its memory. Calls `admit` with the bytes that it takes;
+    /// `admit` may reject them.
+    pub fn new(spec: OwnSpec, capacity: u64, window: Window, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
         let slices = Slices::new(window, capacity)?;
         let [expected, _] = rates(&spec);
-        Ok(WindowedFilter::from_parts(spec, capacity, slices, first_table(expected, capacity, window)?, None))
+        let table = first_table(expected, capacity, window)?;
+        WindowedFilter::from_parts(spec, capacity, slices, table, None).admitted(admit)
     }
 
-    /// Predicts a filter with a steady stream of `items` items per window. See [`Plan::new`].
+    fn admitted(self, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
+        if admit(self.allocated() as u64) { Ok(self) } else { Err(Error::OutOfMemory) }
+    }
+
+    /// Predicts a filter with a steady stream of `items` items per window. See [`plan`](crate::kind::plan).
     pub fn plan(spec: OwnSpec, capacity: u64, window: Window, items: u64) -> Result<Plan, Error> {
         let beyond = match spec.growth {
             _ if window.rolling => 0,
@@ -100,7 +80,8 @@ impl WindowedFilter {
             Ok::<_, Error>(table)
         };
         let expected = fill(first_table(rate_of_expected, capacity, window)?, items.min(capacity))?;
-        let mut memory = (size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
+        let mut memory =
+            (size_of::<Content>() + size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
         memory = memory.saturating_add(expected.allocated());
         let mut rate = expected.false_positive_rate();
         if beyond > 0 {
@@ -121,20 +102,6 @@ impl WindowedFilter {
         beyond: Option<Box<Table>>,
     ) -> WindowedFilter {
         WindowedFilter { spec, capacity, slices, expected, beyond, cursors: [0; 2], history: 0 }
-    }
-
-    /// Returns an empty filter with the same options.
-    pub fn empty_copy(&self) -> Result<WindowedFilter, Error> {
-        let window = self.slices.window();
-        let stamps = Stamps { forgotten: 0, span: window.span() };
-        let expected = Table::new(self.expected.addressing(), Payload::Slice(stamps))?;
-        Ok(WindowedFilter::from_parts(self.spec, self.capacity, Slices::new(window, self.capacity)?, expected, None))
-    }
-
-    /// Returns a copy that shares nothing.
-    pub fn try_clone(&self) -> Result<WindowedFilter, Error> {
-        let beyond = self.beyond.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
-        Ok(WindowedFilter { slices: self.slices.try_clone()?, expected: self.expected.try_clone()?, beyond, ..*self })
     }
 
     /// Returns the options of the filter.
@@ -172,118 +139,15 @@ impl WindowedFilter {
         (self.cursors, self.history) = (cursors, history);
     }
 
-    /// Returns the hash function of the filter.
-    #[inline(never)]
-    pub fn hasher(&self) -> Hasher {
-        Hasher::Xxh3 { seed: self.spec.seed }
-    }
-
     /// Returns the number of items per window that the filter was created for.
     pub fn initial_capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Returns the number of items per window that fit, or the present number of items if that is larger. With a steady
-    /// stream, the filter also remembers the items of one more slice.
-    pub fn capacity(&self) -> u64 {
-        let beyond = self.beyond.as_ref().map_or(0, |table| table.quotients());
-        self.capacity.saturating_add(beyond).max(self.items())
-    }
-
-    /// Returns the number of items that were remembered at the last change.
-    pub fn items(&self) -> u64 {
-        self.slices.items().iter().sum()
-    }
-
-    /// Returns the number of items that are remembered at a time, in milliseconds since 1970.
-    pub fn items_at(&self, now: u64) -> u64 {
-        self.slices.items_at(now).iter().sum()
-    }
-
     /// Returns the number of bytes requested from the allocator.
-    pub fn allocated(&self) -> usize {
+    fn allocated(&self) -> usize {
         let beyond = self.beyond.as_ref().map_or(0, |table| size_of::<Table>() + table.allocated());
         size_of::<WindowedFilter>() + self.slices.allocated() + self.expected.allocated() + beyond
-    }
-
-    /// Returns the fraction of filled slots in the second table, or in the first if there is no second table.
-    pub fn fill(&self) -> f64 {
-        self.beyond.as_deref().unwrap_or(&self.expected).fill()
-    }
-
-    /// Returns the false-positive rate at a time, in milliseconds since 1970.
-    pub fn false_positive_rate_at(&self, now: u64) -> f64 {
-        let rate = |table: &Table, table_index| {
-            let remembered = self.slices.items_at(now)[table_index] as f64 / table.slots().max(1) as f64;
-            table.false_positive_rate() * remembered.min(1.0)
-        };
-        let of_expected = rate(&self.expected, EXPECTED);
-        let of_beyond = self.beyond.as_ref().map_or(0.0, |table| rate(table, BEYOND));
-        of_expected + of_beyond - of_expected * of_beyond
-    }
-
-    /// Returns information about the tables.
-    pub fn info(&self) -> impl Iterator<Item = LayerInfo> {
-        let [of_expected, of_beyond] = rates(&self.spec);
-        let info = |table: &Table, table_index, capacity, rate| LayerInfo {
-            items: self.slices.items()[table_index],
-            ..LayerInfo::of_table(table, capacity, rate)
-        };
-        let beyond = self.beyond.as_deref().map(|table| info(table, BEYOND, table.quotients(), of_beyond));
-        std::iter::once(info(&self.expected, EXPECTED, self.capacity, of_expected)).chain(beyond)
-    }
-
-    /// See [`Table::prefetch`].
-    #[inline(never)]
-    pub fn prefetch(&self, hashes: &[Hash]) {
-        self.expected.prefetch(hashes);
-        if let Some(table) = &self.beyond {
-            table.prefetch(hashes);
-        }
-    }
-
-    /// Returns true if the item may be remembered at a time, in milliseconds since 1970.
-    #[inline(never)]
-    pub fn contains(&self, hash: Hash, now: u64) -> bool {
-        let forgotten = self.slices.forgotten_at(now);
-        self.expected.remembers(hash, forgotten)
-            || self.beyond.as_ref().is_some_and(|table| table.remembers(hash, forgotten))
-    }
-
-    /// See [`Filter::contains_hashes`](crate::Filter::contains_hashes).
-    #[inline(never)]
-    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64) {
-        let forgotten = self.slices.forgotten_at(now);
-        found.fill(false);
-        self.expected.find_remembered(hashes, found, forgotten);
-        if let Some(table) = &self.beyond {
-            table.find_remembered(hashes, found, forgotten);
-        }
-    }
-
-    /// Inserts items in order. Sets `new[i]` to true if the item was new. Unless `renewed` is empty, sets `renewed[i]`
-    /// to true if the item was present and is renewed.
-    ///
-    /// # Errors
-    ///
-    /// [`Interrupted`] at the first item that does not fit.
-    #[inline(never)]
-    pub fn insert_all(
-        &mut self,
-        hashes: &[Hash],
-        new: &mut [bool],
-        renewed: &mut [bool],
-        options: &InsertOptions,
-        admit: Admit<'_>,
-    ) -> Result<(), Interrupted> {
-        for (handled, &hash) in hashes.iter().enumerate() {
-            let added = self.insert(hash, options, admit).map_err(|error| Interrupted { handled, error })?;
-            new[handled] = added == AddOutcome::New;
-            if let Some(renewed) = renewed.get_mut(handled) {
-                *renewed = matches!(added, AddOutcome::Moved(_));
-            }
-        }
-        Ok(())
     }
 
     /// Inserts an item. An item that is present and is not renewed changes nothing.
@@ -393,14 +257,163 @@ impl WindowedFilter {
             self.slices.forget_table(BEYOND);
         }
     }
+}
 
-    /// Lets `relocate` move the filter's allocations, like [`Table::relocate`]. Positions of the second table follow
-    /// those of the first.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(
+impl Kind for WindowedFilter {
+    #[inline]
+    fn kind(&self) -> FilterKind {
+        FilterKind::Windowed
+    }
+
+    fn of(content: &Content) -> Option<&WindowedFilter> {
+        if let Content::Windowed(filter) = content { Some(filter) } else { None }
+    }
+
+    fn into_content(self) -> Result<Content, Error> {
+        try_box(self).map(Content::Windowed)
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.spec.parameters(self.capacity, Some(self.slices.window()))
+    }
+
+    #[inline(never)]
+    fn hasher(&self) -> Hasher {
+        Hasher::Xxh3 { seed: self.spec.seed }
+    }
+
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
+        let window = self.slices.window();
+        let stamps = Stamps { forgotten: 0, span: window.span() };
+        let expected = Table::new(self.expected.addressing(), Payload::Slice(stamps))?;
+        let slices = Slices::new(window, self.capacity)?;
+        WindowedFilter::from_parts(self.spec, self.capacity, slices, expected, None).admitted(admit)
+    }
+
+    fn try_clone(&self) -> Result<WindowedFilter, Error> {
+        let beyond = self.beyond.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
+        Ok(WindowedFilter { slices: self.slices.try_clone()?, expected: self.expected.try_clone()?, beyond, ..*self })
+    }
+
+    /// Returns the number of items per window that fit, or the present number of items if that is larger. With a steady
+    /// stream, the filter also remembers the items of one more slice.
+    fn capacity(&self) -> u64 {
+        let beyond = self.beyond.as_ref().map_or(0, |table| table.quotients());
+        self.capacity.saturating_add(beyond).max(self.items())
+    }
+
+    fn items(&self) -> u64 {
+        self.slices.items().iter().sum()
+    }
+
+    fn items_at(&self, now: u64) -> u64 {
+        self.slices.items_at(now).iter().sum()
+    }
+
+    fn is_estimate(&self) -> Option<bool> {
+        Some(false)
+    }
+
+    fn memory_usage(&self) -> usize {
+        size_of::<Content>() + self.allocated()
+    }
+
+    fn num_allocations(&self) -> usize {
+        (self.expected.segments() + self.beyond.as_ref().map_or(0, |table| table.segments())) as usize
+    }
+
+    fn num_layers(&self) -> usize {
+        1 + usize::from(self.beyond.is_some())
+    }
+
+    fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
+        let [of_expected, of_beyond] = rates(&self.spec);
+        let info = |table: &Table, table_index, capacity, rate| LayerInfo {
+            items: self.slices.items()[table_index],
+            ..LayerInfo::of_table(table, capacity, rate)
+        };
+        let expected = info(&self.expected, EXPECTED, self.capacity, of_expected);
+        let beyond = self.beyond.as_deref().map(|table| info(table, BEYOND, table.quotients(), of_beyond));
+        Box::new(std::iter::once(expected).chain(beyond))
+    }
+
+    fn fill(&self) -> f64 {
+        self.beyond.as_deref().unwrap_or(&self.expected).fill()
+    }
+
+    fn false_positive_rate_at(&self, now: u64) -> f64 {
+        let rate = |table: &Table, table_index| {
+            let remembered = self.slices.items_at(now)[table_index] as f64 / table.slots().max(1) as f64;
+            table.false_positive_rate() * remembered.min(1.0)
+        };
+        let of_expected = rate(&self.expected, EXPECTED);
+        let of_beyond = self.beyond.as_ref().map_or(0.0, |table| rate(table, BEYOND));
+        of_expected + of_beyond - of_expected * of_beyond
+    }
+
+    #[inline(never)]
+    fn prefetch(&self, hashes: &[Hash]) {
+        self.expected.prefetch(hashes);
+        if let Some(table) = &self.beyond {
+            table.prefetch(hashes);
+        }
+    }
+
+    #[inline(never)]
+    fn contains_at(&self, hash: Hash, now: u64) -> bool {
+        let forgotten = self.slices.forgotten_at(now);
+        self.expected.remembers(hash, forgotten)
+            || self.beyond.as_ref().is_some_and(|table| table.remembers(hash, forgotten))
+    }
+
+    #[inline(never)]
+    fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64) {
+        let forgotten = self.slices.forgotten_at(now);
+        found.fill(false);
+        self.expected.find_remembered(hashes, found, forgotten);
+        if let Some(table) = &self.beyond {
+            table.find_remembered(hashes, found, forgotten);
+        }
+    }
+
+    #[inline(never)]
+    fn insert_hashes(
+        &mut self,
+        hashes: &[Hash],
+        new: &mut [bool],
+        renewed: &mut [bool],
+        options: &InsertOptions,
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted> {
+        for (handled, &hash) in hashes.iter().enumerate() {
+            let added = self.insert(hash, options, admit).map_err(|error| Interrupted { handled, error })?;
+            new[handled] = added == AddOutcome::New;
+            if let Some(renewed) = renewed.get_mut(handled) {
+                *renewed = matches!(added, AddOutcome::Moved(_));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_shaped_like(&self, other: &WindowedFilter) -> bool {
+        self.expected.addressing() == other.expected.addressing()
+    }
+
+    fn check_merge(&self, _op: MergeOp) -> Result<(), MergeError> {
+        Err(MergeError::MergedWindows)
+    }
+
+    fn merged(_sources: &[(&WindowedFilter, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<WindowedFilter, Error> {
+        Err(MergeError::MergedWindows.into())
+    }
+
+    fn merge(&mut self, _: &[(&WindowedFilter, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<bool, Error> {
+        Err(MergeError::MergedWindows.into())
+    }
+
+    /// Moves the slices and the first table, and then the second. Positions of the second table follow those of the
+    /// first.
+    unsafe fn relocate(
         &mut self,
         start: Position,
         relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,

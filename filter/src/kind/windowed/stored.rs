@@ -26,6 +26,7 @@ use crate::codec::section::{MAX_SECTIONS, Section};
 use crate::codec::table;
 use crate::error::DecodeError;
 use crate::filter::Filter;
+use crate::kind::Kind;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::windowed::window::{Slice, Slices, Window};
 use crate::spec::{Growth, OwnSpec};
@@ -144,7 +145,7 @@ impl Described for WindowedHeader {
         let beyond = beyond.map(try_box).transpose()?;
         let mut filter = WindowedFilter::from_parts(self.spec, self.capacity, slices, self.expected.build()?, beyond);
         filter.set_state(self.cursors, self.history);
-        Ok(Filter::try_from(filter)?)
+        Ok(filter.into_content()?.into())
     }
 }
 
