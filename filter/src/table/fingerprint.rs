@@ -22,9 +22,10 @@ pub(super) const FIRST_LEVEL: u32 = QUOTIENT_BITS + 1;
 const SMALL: u32 = 13;
 const LARGE: u32 = 24;
 
-/// The largest level of a table of fixed size. It suffices for some `10^11` items at 1 %, which take 200 GB. The first
-/// item of such a table allocates a directory of pages of 64 MB.
-const MAX_LEVEL: u32 = 38;
+/// The largest level of a table of fixed size. It suffices for some `10^10` items at 1 %, which take 20 GB. The first
+/// item of such a table allocates a directory of pages of 3 MB, in a millisecond or two. A table that grows has no such
+/// limit, and its directory grows with it.
+const MAX_LEVEL: u32 = 34;
 
 /// The length of the longest fingerprint. A slot also has a terminator.
 const MAX_LENGTH: u32 = MAX_WIDTH - 1;
@@ -128,8 +129,8 @@ impl AddressSpace {
             (0..=MAX_SPARE).map(move |spare| AddressSpace::of(width, min * (1.0 + f64::from(spare) / SPARE_UNIT)))
         });
         let bytes = |space: &AddressSpace| space.bytes_for(items, stamp_bits);
-        let best = spaces.min_by(|a, b| bytes(a).total_cmp(&bytes(b)));
-        best.filter(|space| u32::from(space.level) <= MAX_LEVEL)
+        let possible = spaces.filter(|space| u32::from(space.level) <= MAX_LEVEL && bytes(space).is_finite());
+        possible.min_by(|a, b| bytes(a).total_cmp(&bytes(b)))
     }
 
     /// Returns the smallest space with at least this many quotients.

@@ -145,21 +145,27 @@ impl Table {
             return Err(Error::OutOfMemory);
         }
         let before = self.segment(path).depth();
-        self.split_empty(path, self.min_depth(), u64::MAX)?;
+        self.split_empty(path, self.min_depth(), u64::MAX, admit)?;
         let group = self.segment(path).group(path);
         self.enlarge::<Broadword>(path, group, &mut |_bytes| true).inspect_err(|_| self.unsplit_empty(path, before))
     }
 
-    /// Splits the empty segment of a path until it has at least this depth.
+    /// Splits the empty segment of a path until it has at least this depth. If that fails, changes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::CannotGrow`] if the directories would take more than `max_bytes` bytes.
-    pub(super) fn split_empty(&mut self, path: Path, depth: u32, max_bytes: u64) -> Result<(), Error> {
+    /// As for [`prepare_split`](Self::prepare_split).
+    pub(super) fn split_empty(
+        &mut self,
+        path: Path,
+        depth: u32,
+        max_bytes: u64,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
         let before = self.segment(path).depth();
         for depth in before + 1..=depth {
             let halves = [self.empty_segment(depth), self.empty_segment(depth)];
-            self.prepare_split(path, max_bytes).inspect_err(|_| self.unsplit_empty(path, before))?;
+            self.prepare_split(path, max_bytes, admit).inspect_err(|_| self.unsplit_empty(path, before))?;
             self.pages.get_mut(path).split(path, halves);
             self.segments += 1;
         }
@@ -181,7 +187,7 @@ impl Table {
     }
 
     /// Replaces the segment of a path and its buddy by one segment.
-    fn merge_buddies(&mut self, path: Path, whole: Segment) {
+    pub(super) fn merge_buddies(&mut self, path: Path, whole: Segment) {
         let page = self.pages.get_mut(path);
         let before = page.bytes();
         page.merge_buddies(path, whole);
@@ -250,7 +256,7 @@ impl Table {
                 empty().with_entries(bytes[0], halves[0], forgotten)?,
                 empty().with_entries(bytes[1], halves[1], forgotten)?,
             ];
-            self.prepare_split(path, u64::MAX)?;
+            self.prepare_split(path, u64::MAX, admit)?;
             (after, slots) = (bytes[0] + bytes[1], halves[0].slots() + halves[1].slots());
             self.pages.get_mut(path).split(path, halves);
             self.segments += 1;
@@ -261,13 +267,21 @@ impl Table {
         Ok(true)
     }
 
-    /// Makes room in the directories for both halves of a segment. They may take at most `max_bytes` bytes.
-    fn prepare_split(&mut self, path: Path, max_bytes: u64) -> Result<(), Error> {
+    /// Makes room in the directories for both halves of a segment.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CannotGrow`] if the directories would take more than `max_bytes` bytes; [`Error::OutOfMemory`] if
+    /// `admit` rejects them, or they cannot be allocated.
+    fn prepare_split(&mut self, path: Path, max_bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
         let page = self.pages.get(path);
         if page.get(path).depth() == page.depth() + page.bits() {
             let more = if page.bits() == PAGE_BITS { self.pages.bytes() } else { page.bytes() };
             if self.directory_bytes.saturating_add(more) as u64 > max_bytes {
                 return Err(Error::CannotGrow);
+            }
+            if !admit(more as u64) {
+                return Err(Error::OutOfMemory);
             }
             if page.bits() == PAGE_BITS {
                 let before = self.pages.bytes();

@@ -46,7 +46,7 @@ impl Table {
     pub fn try_clone(&self) -> Result<Table, Error> {
         let mut copy = Table::new(self.addressing, self.payload)?;
         for (path, segment) in self.placed_segments() {
-            copy.split_empty(path, segment.depth(), u64::MAX)?;
+            copy.split_empty(path, segment.depth(), u64::MAX, &mut |_bytes| true)?;
             copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
             *copy.segment_mut(path) = segment.try_clone()?;
         }
@@ -125,7 +125,7 @@ impl Table {
                     return Err(Error::OutOfMemory);
                 }
                 let copy = segment.try_clone()?;
-                self.split_empty(path, segment.depth(), u64::MAX)?;
+                self.split_empty(path, segment.depth(), u64::MAX, admit)?;
                 self.replace(path, copy);
                 changed = true;
             } else {
@@ -162,7 +162,7 @@ impl Table {
             let empty = self.empty_segment(segment.depth());
             let bytes = empty.bytes_for(&common, 0);
             let whole = empty.with_entries(bytes, &common, self.forgotten())?;
-            intersection.split_empty(path, segment.depth(), u64::MAX)?;
+            intersection.split_empty(path, segment.depth(), u64::MAX, &mut |_bytes| true)?;
             intersection.replace(path, whole);
             intersection.occurrences =
                 common.iter().fold(intersection.occurrences, |sum, entry| sum.saturating_add(entry.content));
@@ -267,7 +267,7 @@ impl Table {
         loop {
             let target = self.segment(path);
             if target.depth() < self.min_depth() {
-                self.split_empty(path, self.min_depth(), u64::MAX)?;
+                self.split_empty(path, self.min_depth(), u64::MAX, admit)?;
                 continue;
             }
             if target.level() > place.level() {

@@ -31,6 +31,14 @@ pub const END: Position = 1 << POSITION_BITS;
 const POSITION_BITS: u32 = 48;
 const SEGMENT_HEADER: usize = 6;
 
+/// The place of a segment in a table, before the segment was added.
+struct Place {
+    path: Path,
+    /// The depth of the segment that was there, and whether it was empty.
+    depth: u32,
+    is_empty: bool,
+}
+
 /// Returns the end of a part, where the next one starts, or `None` if the bytes are too short.
 pub fn end_of(part: &[u8]) -> Option<Position> {
     let (_, rest) = part.split_at_checked(size_of::<Position>())?;
@@ -100,21 +108,7 @@ impl Table {
     /// table that is not a set has other entries where the part belongs; [`DecodeError::OutOfMemory`] if `admit`
     /// rejects the memory, or an allocation fails.
     pub fn add_part(&mut self, part: &[u8], admit: Admit<'_>) -> Result<bool, DecodeError> {
-        let end = end_of(part).ok_or(DecodeError::Corrupt)?;
-        let (start, mut rest) = part.split_first_chunk().ok_or(DecodeError::Corrupt)?;
-        rest = &rest[size_of::<Position>()..];
-        let mut position = Position::from_le_bytes(*start);
-        let mut segments = Vec::new();
-        while !rest.is_empty() {
-            let segment = self.decode_segment(position, &mut rest)?;
-            let length = END >> segment.depth();
-            segments.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
-            segments.push((path_at(position), segment));
-            position += length;
-        }
-        if position != end || segments.is_empty() {
-            return Err(DecodeError::Corrupt);
-        }
+        let segments = self.decode_part(part)?;
         if self.payload != Payload::Nothing {
             for (path, segment) in &segments {
                 if !self.is_empty_or_equal(*path, segment)? {
@@ -128,29 +122,102 @@ impl Table {
         if !admit(bytes) {
             return Err(DecodeError::OutOfMemory);
         }
-        let mut depths = try_vec(segments.len())?;
+        let filled = self.copies_of_filled(&segments)?;
+        let mut places = try_vec(segments.len())?;
         for (path, segment) in &segments {
-            depths.push(self.segment(*path).depth());
-            if let Err(error) = self.split_for(*path, segment) {
-                self.unsplit_all(&segments, &depths);
+            let target = self.segment(*path);
+            places.push(Place { path: *path, depth: target.depth(), is_empty: target.slots() == 0 });
+            if let Err(error) = self.split_for(*path, segment, admit) {
+                self.unsplit_all(&places);
                 return Err(error);
             }
         }
         let mut changed = false;
-        for ((path, segment), depth) in segments.iter_mut().zip(&depths) {
-            let segment = std::mem::replace(segment, self.empty_segment(0));
-            changed |= *depth < self.segment(*path).depth();
-            changed |= self.add_segment(*path, segment, admit)?;
+        for (place, (path, segment)) in places.iter().zip(segments) {
+            changed |= place.depth < self.segment(path).depth();
+            match self.add_segment(path, segment, admit) {
+                Ok(added) => changed |= added,
+                Err(error) => {
+                    self.empty_all(&places);
+                    filled.into_iter().for_each(|(path, segment)| self.restore(path, segment));
+                    self.unsplit_all(&places);
+                    return Err(error);
+                }
+            }
         }
+        // An empty table has no division into segments.
         if self.slots == 0 {
-            self.unsplit_all(&segments, &depths);
-            return Ok(false);
+            self.unsplit_all(&places);
         }
-        Ok(changed)
+        Ok(changed && self.slots > 0)
+    }
+
+    /// Decodes the segments of a part, each with its first path.
+    fn decode_part(&self, part: &[u8]) -> Result<Vec<(Path, Segment)>, DecodeError> {
+        let end = end_of(part).ok_or(DecodeError::Corrupt)?;
+        let (start, mut rest) = part.split_first_chunk().ok_or(DecodeError::Corrupt)?;
+        rest = &rest[size_of::<Position>()..];
+        let mut position = Position::from_le_bytes(*start);
+        let mut segments = Vec::new();
+        while !rest.is_empty() {
+            let segment = self.decode_segment(position, &mut rest)?;
+            let length = END >> segment.depth();
+            segments.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
+            segments.push((path_at(position), segment));
+            position += length;
+        }
+        if position != end || segments.is_empty() { Err(DecodeError::Corrupt) } else { Ok(segments) }
+    }
+
+    /// Returns copies of those segments with slots that have paths of `others`, which follow each other.
+    fn copies_of_filled(&self, others: &[(Path, Segment)]) -> Result<Vec<(Path, Segment)>, Error> {
+        let position_of = |path: Path| (path >> (Path::BITS - POSITION_BITS)) as Position;
+        let (Some((first, _)), Some((last, segment))) = (others.first(), others.last()) else { return Ok(Vec::new()) };
+        let end = position_of(*last) + (END >> segment.depth());
+        let (mut filled, mut position) = (Vec::new(), self.start_of(*first));
+        while position < end {
+            let segment = self.segment(path_at(position));
+            if segment.slots() > 0 {
+                filled.try_reserve(1).map_err(|_| Error::OutOfMemory)?;
+                filled.push((path_at(position), segment.try_clone()?));
+            }
+            position += END >> segment.depth();
+        }
+        Ok(filled)
+    }
+
+    /// Empties the segments at those places that were empty before.
+    fn empty_all(&mut self, places: &[Place]) {
+        for place in places.iter().filter(|place| place.is_empty) {
+            self.replace(place.path, self.empty_segment(self.segment(place.path).depth()));
+        }
+    }
+
+    /// Puts a segment back in its place, where it may have split since. Does nothing if its page has split further: more
+    /// entries than before do no harm.
+    fn restore(&mut self, path: Path, segment: Segment) {
+        if self.pages.get(path).depth() > segment.depth() {
+            return;
+        }
+        let mut deepest = path;
+        while self.segment(path).depth() > segment.depth() {
+            let depth = self.segment(deepest).depth();
+            let bit = 1 << (Path::BITS - depth);
+            if self.segment(deepest ^ bit).depth() > depth {
+                deepest ^= bit;
+                continue;
+            }
+            for half in [deepest & !bit, deepest | bit] {
+                self.replace(half, self.empty_segment(depth));
+            }
+            self.merge_buddies(deepest, self.empty_segment(depth - 1));
+            deepest = path;
+        }
+        self.replace(path, segment);
     }
 
     /// Splits the empty segment of a path down to the depth of `segment`. Does nothing if it has slots.
-    fn split_for(&mut self, path: Path, segment: &Segment) -> Result<(), DecodeError> {
+    fn split_for(&mut self, path: Path, segment: &Segment, admit: Admit<'_>) -> Result<(), DecodeError> {
         if self.segment(path).slots() > 0 {
             return Ok(());
         }
@@ -159,14 +226,16 @@ impl Table {
             Addressing::Growing(_) => DIRECTORY_BYTES + DIRECTORY_BYTES_PER_SEGMENT * self.segments,
             Addressing::Fixed(_) => u64::MAX,
         };
-        Ok(self.split_empty(path, segment.depth(), max_bytes)?)
+        Ok(self.split_empty(path, segment.depth(), max_bytes, admit)?)
     }
 
-    /// Undoes [`split_for`](Self::split_for) for all segments. `depths` are the depths before it.
-    fn unsplit_all(&mut self, segments: &[(Path, Segment)], depths: &[u32]) {
-        for ((path, _), &depth) in segments.iter().zip(depths).rev() {
-            self.unsplit_empty(*path, depth);
-        }
+    /// Undoes [`split_for`](Self::split_for) at all places.
+    fn unsplit_all(&mut self, places: &[Place]) {
+        places
+            .iter()
+            .rev()
+            .filter(|place| place.is_empty)
+            .for_each(|place| self.unsplit_empty(place.path, place.depth));
     }
 
     fn decode_segment(&self, position: Position, bytes: &mut &[u8]) -> Result<Segment, DecodeError> {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use oxbloom_filter::Error;
 use oxbloom_filter::internals::{END, Hash, ItemCount, Payload, Table, end_of};
+use oxbloom_filter::{DecodeError, Error};
 
 /// A generator of deterministic random numbers (SplitMix64).
 struct Random(u64);
@@ -220,6 +220,58 @@ fn a_part_that_is_rejected_changes_nothing() {
             assert_eq!(parts(&table, 10_000), stored);
         }
     }
+}
+
+/// Memory may be refused at any request, also after some entries of the part were added.
+#[test]
+fn a_part_for_which_memory_is_refused_changes_nothing() {
+    for (items, of_part) in [(0, 20_000), (1_000, 20_000), (20_000, 30_000), (40_000, 20_000)] {
+        let (mut table, mut other) = (new(0.01, 0, true, Payload::Nothing), new(0.01, 0, true, Payload::Nothing));
+        for number in 0..items {
+            add(&mut table, number);
+        }
+        for number in 0..of_part {
+            add(&mut other, 1_000_000 + number);
+        }
+        for part in parts(&other, 20_000) {
+            let whole = |table: &Table| (parts(table, usize::MAX), table.segments(), table.slots());
+            let before = whole(&table);
+            let (rate, allocated) = (table.false_positive_rate(), table.allocated());
+            for refused in 0.. {
+                let mut requests = 0..=refused;
+                match table.add_part(&part, &mut |_| requests.next() != Some(refused)) {
+                    Ok(_) => break,
+                    Err(error) => assert_eq!(error, DecodeError::OutOfMemory),
+                }
+                assert!(whole(&table) == before, "{items} items, request {refused}");
+                assert_eq!((table.false_positive_rate(), table.allocated()), (rate, allocated));
+            }
+        }
+        assert!((0..of_part).all(|number| table.contains(hash(1_000_000 + number))));
+        assert!((0..items).all(|number| table.contains(hash(number))));
+    }
+}
+
+/// An empty table of fixed size has no directory. The first item asks for it.
+#[test]
+fn the_directory_of_a_large_table_is_asked_for() {
+    let mut table = new(0.01, 10_000_000_000, false, Payload::Count);
+    let mut requested = 0;
+    let refused = table.add(hash(1), &mut |bytes| {
+        requested += bytes;
+        bytes < 100_000
+    });
+    assert_eq!(refused, Err(Error::OutOfMemory));
+    assert!(table.allocated() < 200_000, "{} bytes", table.allocated());
+    requested = 0;
+    let added = table.add(hash(1), &mut |bytes| {
+        requested += bytes;
+        true
+    });
+    assert_eq!(added, Ok(true));
+    assert!((1 << 20..8 << 20).contains(&requested), "{requested} bytes");
+    assert!(table.allocated() as u64 <= requested + 10_000, "{} bytes", table.allocated());
+    assert!(matches!(Table::fixed(1 << 40, 0.01, Payload::Count), Err(Error::OutOfMemory)));
 }
 
 /// A decoded table has the counts of its header, which may be forged.
