@@ -82,7 +82,7 @@ lint-rust: setup
 	cargo clippy --workspace --test memcheck --test soak --all-features -- -D warnings
 	$(WITHOUT_JOBSERVER) RUSTDOCFLAGS='-D warnings' cargo doc -q --no-deps --document-private-items -p oxbloom -p oxbloom-filter
 
-PYTHON_SOURCES := python site tests/clients tests/dist
+PYTHON_SOURCES := packaging python site tests/clients tests/dist
 lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
@@ -275,7 +275,7 @@ ROOT_FILE_SYSTEM := $(TARGET)/root-file-system
 test-dist: dist $(PYTHON_ENV)/installed $(ROOT_FILE_SYSTEM) $(TARGET)/servers/valkey-8.1 ## Install the files of a release on new machines, as users do (as root)
 	shellcheck packaging/build.sh packaging/deb/* && shellcheck -s sh packaging/rpm/*
 	lintian --fail-on error --allow-root dist/*.deb
-	TARGET=$(TARGET) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/pytest -q -c tests/clients/pytest.ini tests/dist
+	TARGET=$(TARGET) PYTHONPATH=tests/clients:packaging $(PYTHON_ENV)/bin/pytest -q -c tests/clients/pytest.ini tests/dist
 
 clean: ## Remove everything that was built
 	cargo clean

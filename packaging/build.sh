@@ -47,8 +47,7 @@ oxbloom ($version-1) unstable; urgency=medium
 
  -- The oxbloom authors <authors@oxbloom.invalid>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 END
-cargo about generate --locked --offline --fail -c packaging/about.toml -o "$staged/THIRD-PARTY-LICENSES" \
-  packaging/about.hbs
+python3 packaging/licences.py "$triple" oxbloom > "$staged/THIRD-PARTY-LICENSES"
 # The pages, and the files that they link to, except for source code.
 git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md \
   python/README.md benches/instructions/recorded.txt | xargs -0 cp --parents -t "$staged/doc"
@@ -66,8 +65,7 @@ cargo deb --no-build --no-strip --package oxbloom --target "$triple" --output di
 cargo generate-rpm --target "$triple" --target-dir "$target" --source-date "$SOURCE_DATE_EPOCH" \
   --payload-compress gzip --output dist
 
-cargo about generate --locked --offline --fail -c packaging/about.toml -m python/Cargo.toml packaging/about.hbs |
-  cat "$staged/THIRD-PARTY-LICENSES" - > python/oxbloom/THIRD-PARTY-LICENSES
+python3 packaging/licences.py "$triple" oxbloom oxbloom-python > python/oxbloom/THIRD-PARTY-LICENSES
 (
   cd packaging
   RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig \

@@ -14,8 +14,7 @@
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh redisjson FILE         RedisJSON, which Crawlee needs
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
-#   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, cargo-about, cargo-deb,
-#                                         cargo-generate-rpm
+#   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, cargo-deb, cargo-generate-rpm
 #   tools/setup.sh root-file-system FOLDER
 #                                         a new Debian with a server, and with the tools that test a release
 #
@@ -124,9 +123,8 @@ case ${1:-} in
     needs 'command -v dpkg-shlibdeps' dpkg-dev
     python3 -m venv "$2"
     "$2/bin/pip" install -q cargo-zigbuild==0.24.0 maturin==1.16.0 wheel==0.48.0 ziglang==0.15.2
-    echo "Compiling three tools once, with their progress below: this takes twenty to forty-five minutes."
-    cargo install --locked --root "$2" cargo-deb@3.8.0 cargo-generate-rpm@0.21.1
-    cargo install --locked --root "$2" --features cli cargo-about@0.9.3 ;;
+    echo "Compiling two tools once, with their progress below: this takes minutes."
+    cargo install --locked --root "$2" cargo-deb@3.8.0 cargo-generate-rpm@0.21.1 ;;
   root-file-system)
     [ "$(id -u)" = 0 ] || { echo "The files of a release are tested as root."; exit 1; }
     needs 'command -v mmdebstrap' mmdebstrap

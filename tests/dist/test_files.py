@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 from conftest import DIST, TARGET, version
+from licences import chosen, text
 from servers import ROOT
 from test_links import links
 
@@ -70,6 +71,31 @@ def test_all_files_have_this_library(tmp_path):
     licences = [file.read_text() for file in tmp_path.rglob("THIRD-PARTY-LICENSES")]
     assert len(licences) == 4
     assert sum("pyo3" in text for text in licences) == 1
+
+
+@pytest.mark.parametrize(
+    ("offered", "used"),
+    [
+        ("MIT/Apache-2.0", ["MIT"]),
+        ("GPL-3.0 OR Apache-2.0 OR MIT", ["MIT"]),
+        ("(MIT OR Apache-2.0) AND Unicode-3.0", ["MIT", "Unicode-3.0"]),
+    ],
+)
+def test_of_the_licences_of_a_crate_accepted_ones_are_used(offered, used):
+    assert chosen({"name": "crate", "license": offered}) == used
+
+
+@pytest.mark.parametrize("offered", ["GPL-3.0", "MIT AND GPL-3.0", None])
+def test_a_crate_without_an_accepted_licence_fails_the_build(offered):
+    with pytest.raises(ValueError, match="no licence of crate is accepted"):
+        chosen({"name": "crate", "license": offered})
+
+
+def test_a_crate_without_the_text_of_its_licence_fails_the_build(tmp_path):
+    (tmp_path / "LICENSE").write_text("MIT")
+    crate = {"name": "crate", "repository": None, "manifest_path": tmp_path / "Cargo.toml"}
+    with pytest.raises(ValueError, match="crate comes without the text"):
+        text("MIT", crate, [crate])
 
 
 def test_the_links_of_the_pages_lead_somewhere_in_the_archive(tmp_path):
