@@ -11,6 +11,7 @@ cd "$(dirname "$0")/.."
 target=$1 arch=$2
 export LC_ALL=C
 triple=$arch-unknown-linux-gnu
+case $arch in x86_64) debian_arch=amd64 ;; aarch64) debian_arch=arm64 ;; *) exit 1 ;; esac
 # The oldest glibc that Rust supports, from 2012.
 glibc=2.17
 
@@ -29,58 +30,77 @@ remapped="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-pr
     --package oxbloom --lib --release --locked --target "$triple.$glibc"
 )
 
-# The contents of the packages, and the library in the wheel. cargo-deb and cargo-generate-rpm look in $built for files
-# that Cargo.toml lists under target/release. Packages record the times of files, so all staged files get the time of
-# the commit.
-built=$target/$triple/release
-staged=$built/dist
-rm -rf dist "$staged" "$target/dist"
-mkdir -p dist "$staged/doc" "$target/dist"
-cp "$built/liboxbloom.so" LICENSE "$staged"
-install -m 755 "$built/liboxbloom.so" python/oxbloom/liboxbloom.so
-sed -e '/^# The server/,$d' -e 's,/usr/local/lib/redis/modules,/usr/lib/oxbloom,' redis.conf.example \
-  > "$staged/oxbloom.conf"
-gzip -9n > "$staged/changelog.Debian.gz" <<END
+library=$target/$triple/release/liboxbloom.so
+work=$target/dist
+archive=oxbloom-$version-linux-$arch
+deb=$work/deb rpm=$work/rpm
+rm -rf dist "$work"
+mkdir -p dist "$work"
+python3 packaging/licences.py "$triple" oxbloom > "$work/THIRD-PARTY-LICENSES"
+
+# The archive has the pages, and the files that they link to, except for source code.
+mkdir "$work/doc"
+git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md \
+  python/README.md benches/instructions/recorded.txt | xargs -0 cp --parents -t "$work/doc"
+cp -r "$work/doc" "$work/$archive"
+cp "$library" LICENSE "$work/THIRD-PARTY-LICENSES" "$work/$archive"
+cp --parents packaging/Dockerfile packaging/compose.yaml "$work/$archive"
+
+# The folders of the packages belong to neither Redis nor Valkey, since only Redis may enter /etc/redis. Debian's
+# service of Redis only runs code in /usr/lib.
+for package in "$deb" "$rpm"; do
+  mkdir -p "$package/etc/oxbloom" "$package/usr/lib/oxbloom" "$package/usr/share/doc"
+  sed -e '/^# The server/,$d' -e 's,/usr/local/lib/redis/modules,/usr/lib/oxbloom,' redis.conf.example \
+    > "$package/etc/oxbloom/oxbloom.conf"
+  cp "$library" "$package/usr/lib/oxbloom"
+  cp -r "$work/doc" "$package/usr/share/doc/oxbloom"
+done
+install -D -m 644 LICENSE "$work/THIRD-PARTY-LICENSES" -t "$rpm/usr/share/licenses/oxbloom"
+cp LICENSE "$deb/usr/share/doc/oxbloom/copyright"
+cp "$work/THIRD-PARTY-LICENSES" "$deb/usr/share/doc/oxbloom"
+gzip -9n > "$deb/usr/share/doc/oxbloom/changelog.Debian.gz" <<END
 oxbloom ($version-1) unstable; urgency=medium
 
   * See CHANGELOG.md.
 
  -- The oxbloom authors <authors@oxbloom.invalid>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 END
-python3 packaging/licences.py "$triple" oxbloom > "$staged/THIRD-PARTY-LICENSES"
-# The pages, and the files that they link to, except for source code.
-git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md \
-  python/README.md benches/instructions/recorded.txt | xargs -0 cp --parents -t "$staged/doc"
-find "$staged" -exec touch -d "@$SOURCE_DATE_EPOCH" {} +
+size=$(find "$deb" -type f -exec cat {} + | wc -c)
+mkdir "$deb/DEBIAN"
+cp packaging/postinst packaging/prerm "$deb/DEBIAN"
+echo /etc/oxbloom/oxbloom.conf > "$deb/DEBIAN/conffiles"
+cat packaging/control - > "$deb/DEBIAN/control" <<END
+Version: $version-1
+Architecture: $debian_arch
+Depends: libc6 (>= $glibc)
+Installed-Size: $((size / 1024))
+END
 
-archive=oxbloom-$version-linux-$arch
-folder=$target/dist/$archive
-cp -r "$staged/doc" "$folder"
-cp "$staged/liboxbloom.so" LICENSE "$staged/THIRD-PARTY-LICENSES" "$folder"
-cp --parents packaging/Dockerfile packaging/compose.yaml "$folder"
-tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
-  -C "$target/dist" -c "$archive" | gzip -9n > "dist/$archive.tar.gz"
+chmod -R u=rwX,go=rX "$work"
+tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -c "$archive" |
+  gzip -9n > "dist/$archive.tar.gz"
+dpkg-deb --root-owner-group -Zxz --build "$deb" dist
+rpmbuild -bb --quiet --target "$arch-linux" --define "_topdir $work/rpmbuild" --define "version $version" \
+  --define "staged $rpm" --define "scripts $PWD/packaging" packaging/oxbloom.spec
+cp "$work/rpmbuild/RPMS/$arch"/*.rpm dist
 
-cargo deb --no-build --no-strip --package oxbloom --target "$triple" --output dist
-cargo generate-rpm --target "$triple" --target-dir "$target" --source-date "$SOURCE_DATE_EPOCH" \
-  --payload-compress gzip --output dist
-
+install -m 755 "$library" python/oxbloom
 python3 packaging/licences.py "$triple" oxbloom oxbloom-python > python/oxbloom/THIRD-PARTY-LICENSES
 (
   cd packaging
   RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig \
-    --target "$triple" --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$target/dist"
+    --target "$triple" --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$work"
 )
 if [ -n "${REPOSITORY_URL:-}" ]; then
   adapted="s,\]\(\.\./,](${REPOSITORY_URL%/}/,g"
 else
   adapted='s,\[([^][]*)\]\(\.\./[^)]*\),\1,g'
 fi
-wheel unpack --dest "$target/dist" "$target/dist"/oxbloom-*.whl
-sed -z -E -i "$adapted" "$target/dist/oxbloom-$version/oxbloom-$version.dist-info/METADATA"
+wheel unpack --dest "$work" "$work"/oxbloom-*.whl
+sed -z -E -i "$adapted" "$work/oxbloom-$version/oxbloom-$version.dist-info/METADATA"
 # The list of components must not contain folders of this machine, either.
-sed -i "s,$PWD,/oxbloom,g" "$target/dist/oxbloom-$version/oxbloom-$version.dist-info/sboms"/*.json
-wheel pack --dest-dir dist "$target/dist/oxbloom-$version"
+sed -i "s,$PWD,/oxbloom,g" "$work/oxbloom-$version/oxbloom-$version.dist-info/sboms"/*.json
+wheel pack --dest-dir dist "$work/oxbloom-$version"
 
 cd dist
 sha256sum -- * > SHA256SUMS

@@ -14,12 +14,12 @@
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh redisjson FILE         RedisJSON, which Crawlee needs
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
-#   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, cargo-deb, cargo-generate-rpm
+#   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, maturin, wheel and rpmbuild
 #   tools/setup.sh root-file-system FOLDER
 #                                         a new Debian with a server, and with the tools that test a release
 #
 # Debian packages are installed as root, or with sudo. On other systems, this prints the packages to install. The rest
-# comes from PyPI, npm and cargo.
+# comes from PyPI and npm.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -120,11 +120,9 @@ case ${1:-} in
     esac ;;
   dist)
     needs_python
-    needs 'command -v dpkg-shlibdeps' dpkg-dev
+    needs 'command -v rpmbuild' rpm
     python3 -m venv "$2"
-    "$2/bin/pip" install -q cargo-zigbuild==0.24.0 maturin==1.16.0 wheel==0.48.0 ziglang==0.15.2
-    echo "Compiling two tools once, with their progress below: this takes minutes."
-    cargo install --locked --root "$2" cargo-deb@3.8.0 cargo-generate-rpm@0.21.1 ;;
+    "$2/bin/pip" install -q cargo-zigbuild==0.24.0 maturin==1.16.0 wheel==0.48.0 ziglang==0.15.2 ;;
   root-file-system)
     [ "$(id -u)" = 0 ] || { echo "The files of a release are tested as root."; exit 1; }
     needs 'command -v mmdebstrap' mmdebstrap
@@ -133,7 +131,6 @@ case ${1:-} in
     needs 'command -v buildah' buildah
     needs 'command -v ip' iproute2
     needs 'command -v readelf' binutils
-    needs 'command -v rpm2archive' rpm
     rm -rf "$2" "$2.unfinished"
     mmdebstrap -q --variant=apt --include=mount,python3-venv,redis-server,rpm bookworm "$2.unfinished"
     mv "$2.unfinished" "$2" ;;
