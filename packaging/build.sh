@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 target=$1 arch=$2
 export LC_ALL=C
 triple=$arch-unknown-linux-gnu
-case $arch in x86_64) debian_arch=amd64 ;; aarch64) debian_arch=arm64 ;; *) exit 1 ;; esac
+case $arch in x86_64) debian_arch=amd64 ;; aarch64) debian_arch=arm64 ;; esac
 # The oldest glibc that Rust supports, from 2012.
 glibc=2.17
 
@@ -79,6 +79,7 @@ END
 chmod -R u=rwX,go=rX "$work"
 tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -c "$archive" |
   gzip -9n > "dist/$archive.tar.gz"
+# Older versions of dpkg cannot unpack zstd, the default on Ubuntu.
 dpkg-deb --root-owner-group -Zxz --build "$deb" dist
 rpmbuild -bb --quiet --target "$arch-linux" --define "_topdir $work/rpmbuild" --define "version $version" \
   --define "staged $rpm" --define "scripts $PWD/packaging" packaging/oxbloom.spec
