@@ -2,9 +2,10 @@
 //!
 //! The clock stops while a script or a transaction runs, as it does for the server's own commands: no item expires
 //! between two commands of a script. Servers from Redis 7.2 on offer their stopped clock to modules. On older ones, the
-//! first command of a script or transaction stores the time, and a timer clears it in the next round of the server's
-//! event loop, which is never before the script or transaction has ended. Timers follow the clock of the system, so a
-//! timer can be an hour late if that clock is set back. So the server's cron also clears the time, ten times a second.
+//! first command of a script or transaction stores the time, and the next command outside clears it. If none comes, a
+//! timer clears it in the next round of the server's event loop, which is never before the script or transaction has
+//! ended. Timers follow the clock of the system, so a timer can be an hour late if that clock is set back. So the
+//! server's cron also clears the time, ten times a second.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -44,7 +45,11 @@ impl Context<'_> {
     /// Returns the time for filters that forget, in milliseconds since 1970.
     pub(crate) fn now(&self) -> u64 {
         let stops = available!(RedisModule_CachedMicroseconds).is_some() && time_of_test().is_none();
-        if stops || !self.is_in_script_or_transaction() {
+        if stops {
+            return self.clock();
+        }
+        if !self.is_in_script_or_transaction() {
+            STORED.set(None);
             return self.clock();
         }
         STORED.get().unwrap_or_else(|| {

@@ -600,6 +600,22 @@ fn time_stands_still_in_transactions_and_scripts() {
     }
 }
 
+/// In one round of the server's event loop, a script has the time at which it begins, not that of an earlier script.
+#[test]
+fn pipelined_scripts_do_not_share_their_time() {
+    let server = stopped(with_clock());
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000001 100 WINDOW 60");
+    client.run("BF.ADD key a");
+    let script = |client: &mut Wire| client.send(&["EVAL", "return redis.call('BF.EXISTS', KEYS[1], 'a')", "1", "key"]);
+    script(&mut client);
+    client.send(&["BF.CLOCK", "key", &time_at(100_000).to_string()]);
+    client.send(&["BF.EXISTS", "key", "a"]);
+    script(&mut client);
+    let replies = [(); 4].map(|()| client.receive());
+    assert_eq!(replies, [Reply::Integer(1), Reply::simple("OK"), Reply::Integer(0), Reply::Integer(0)]);
+}
+
 #[test]
 fn a_clock_that_jumps_breaks_nothing() {
     let server = stopped(with_clock());
