@@ -23,7 +23,7 @@ use crate::memory::Admit;
 use crate::plan::Plan;
 use crate::spec::{FilterKind, Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
-use window::{Slices, Step, Window};
+use window::{Slices, Step, Window, in_both};
 
 /// The index of the first table, for the expected items, in arrays with an element for each table.
 const EXPECTED: usize = 0;
@@ -165,7 +165,7 @@ impl WindowedFilter {
         // filter that rolls by number always has room.
         let may_not_fit = is_full && !rolling || rolling && length.is_some();
         let is_expected = may_not_fit && !is_beyond && self.expected.remembers(hash, forgotten_before);
-        let spare = if is_expected || !rolling { u64::MAX } else { room - 1 };
+        let spare = if is_expected || !rolling { u64::MAX } else { room.saturating_sub(1) };
         if is_expected && !refresh {
             return Ok(AddOutcome::Unchanged);
         }
@@ -239,7 +239,8 @@ impl WindowedFilter {
     /// In a steady stream, additions reach most groups within a slice, and this sweep has nothing to do.
     fn sweep(&mut self) {
         let items = self.slices.items();
-        let has_many = |table: &Table, items: u64| table.slots() > items + items / 4 + UNSWEPT_SLOTS;
+        let has_many =
+            |table: &Table, items: u64| table.slots() > items.saturating_add(items / 4).saturating_add(UNSWEPT_SLOTS);
         if has_many(&self.expected, items[EXPECTED]) {
             self.cursors[EXPECTED] = self.expected.sweep(self.cursors[EXPECTED]);
         }
@@ -303,11 +304,11 @@ impl Kind for WindowedFilter {
     }
 
     fn items(&self) -> u64 {
-        self.slices.items().iter().sum()
+        in_both(self.slices.items())
     }
 
     fn items_at(&self, now: u64) -> u64 {
-        self.slices.items_at(now).iter().sum()
+        in_both(self.slices.items_at(now))
     }
 
     fn is_estimate(&self) -> Option<bool> {

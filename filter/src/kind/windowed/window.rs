@@ -22,6 +22,8 @@
 //! Time never goes back: if the clock goes back, time stands still. Only changes of the filter advance its time, so its
 //! content is a function of the commands alone.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use std::num::NonZeroU64;
 
 use crate::array::relocate_slice;
@@ -87,19 +89,20 @@ impl Window {
         match (self.length, self.rolling) {
             // At most `slices + 2` of them began because the time of the slice before was over, the others because it
             // was full.
-            (Some(_), true) => self.slices + 2 + self.max_full_slices(),
-            _ => self.slices + 1,
+            (Some(_), true) => self.slices.saturating_add(2).saturating_add(self.max_full_slices()),
+            _ => self.slices.saturating_add(1),
         }
     }
 
     /// Returns the largest number of remembered slices that began because the slice before was full.
     fn max_full_slices(self) -> u8 {
-        self.slices + 1
+        self.slices.saturating_add(1)
     }
 
-    /// Returns the length of a slice in milliseconds, rounded up.
-    fn slice_length(self) -> u64 {
-        self.length.map_or(0, |length| length.get().div_ceil(self.slices.into()))
+    /// Returns the length of a slice in milliseconds, rounded up; 1 if time does not matter.
+    fn slice_length(self) -> NonZeroU64 {
+        let length = self.length.map_or(1, |length| length.get().div_ceil(self.slices.into()));
+        NonZeroU64::new(length).unwrap_or(NonZeroU64::MIN)
     }
 }
 
@@ -118,26 +121,33 @@ pub struct Slice {
 impl Slice {
     /// Returns the number of items in the slice.
     pub fn total(&self) -> u64 {
-        self.items.iter().sum()
+        in_both(self.items)
     }
+}
+
+/// Returns the number of items in both tables together.
+pub(crate) fn in_both([expected, beyond]: [u64; TABLES]) -> u64 {
+    expected.saturating_add(beyond)
 }
 
 /// Returns the number of items of these slices in each table.
 fn sum(slices: &[Slice]) -> [u64; TABLES] {
-    let mut totals = [0; TABLES];
-    slices.iter().for_each(|slice| totals.iter_mut().zip(slice.items).for_each(|(total, items)| *total += items));
-    totals
+    std::array::from_fn(|table| slices.iter().fold(0u64, |total, slice| total.saturating_add(slice.items[table])))
 }
 
 /// The remembered slices of a filter, with the number of items in each.
+///
+/// Times and numbers may come from forged bytes. [`restored`](Self::restored) and [`step`](Self::step) limit times and
+/// the numbers of slices to 2^52, and the number of a slice's items in each table to 2^48, so sums of them stay below
+/// 2^60. Arithmetic saturates all the same: if a limit were missing, a sum that wraps could forget items.
 pub struct Slices {
     window: Window,
     /// The number of items in a full slice.
     slice_capacity: u64,
     /// The largest number of items that are remembered at a time, if all slices have equally many.
     room: u64,
-    /// The length of a slice in milliseconds; 0 if time does not matter.
-    slice_length: u64,
+    /// The length of a slice in milliseconds; 1 if time does not matter.
+    slice_length: NonZeroU64,
     /// The last forgotten slice.
     forgotten: u64,
     /// The time of the last change, in milliseconds since 1970; 0 if time does not matter.
@@ -192,7 +202,7 @@ impl Slices {
         stored: &[Slice],
     ) -> Result<Slices, DecodeError> {
         let mut slices = Slices::new(window, capacity)?;
-        let is_numbered = forgotten <= MAX_SLICE - stored.len().min(slices.slices.len()) as u64;
+        let is_numbered = forgotten.saturating_add(stored.len() as u64) <= MAX_SLICE;
         let is_sound = latest <= MAX_TIME
             && forgotten <= MAX_SLICE
             && stored.len() <= slices.slices.len()
@@ -200,11 +210,11 @@ impl Slices {
             && stored.iter().all(|slice| slice.items.iter().all(|&items| items <= MAX_ITEMS))
             && match (window.length, window.rolling) {
                 (Some(_), false) => {
-                    let ends = (forgotten + 1..).map(|number| number * slices.slice_length);
+                    let ends = (forgotten.saturating_add(1)..).map(|number| slices.end_of(number));
                     forgotten == latest / slices.slice_length
                         && stored.iter().map(|slice| slice.until).eq(ends.take(stored.len()))
                 }
-                (Some(_), true) => is_numbered && stored.iter().all(|slice| slice.until <= slices.end_of(latest)),
+                (Some(_), true) => is_numbered && stored.iter().all(|slice| slice.until <= slices.end_if_begun(latest)),
                 (None, _) => {
                     is_numbered
                         && stored.iter().all(|slice| slice.until == u64::MAX && slice.total() <= slices.slice_capacity)
@@ -279,17 +289,18 @@ impl Slices {
             Window { length: None, .. } => self.forgotten,
             // Fast path: mostly no slice has ended since the last change, and a multiplication is faster than a
             // division.
-            Window { rolling: false, .. } if now < (self.forgotten + 1) * self.slice_length => self.forgotten,
+            Window { rolling: false, .. } if now < self.next_end() => self.forgotten,
             Window { rolling: false, .. } => now / self.slice_length,
             Window { rolling: true, .. } => {
-                self.forgotten + self.remembered().iter().take_while(|slice| slice.until <= now).count() as u64
+                let over = self.remembered().iter().take_while(|slice| slice.until <= now).count();
+                self.forgotten.saturating_add(over as u64)
             }
         }
     }
 
     /// Returns the slices that are remembered at a time of the clock, the oldest first.
     pub fn remembered_at(&self, clock: u64) -> &[Slice] {
-        let over = (self.forgotten_at(clock) - self.forgotten).min(self.len as u64);
+        let over = self.forgotten_at(clock).saturating_sub(self.forgotten).min(self.len as u64);
         &self.remembered()[over as usize..]
     }
 
@@ -304,7 +315,7 @@ impl Slices {
     pub fn age_at(&self, clock: u64) -> Option<u64> {
         let length = self.window.length?.get();
         let oldest = self.remembered_at(clock).iter().find(|slice| slice.total() > 0)?;
-        let began = oldest.until.saturating_sub(length.saturating_add(self.slice_length));
+        let began = oldest.until.saturating_sub(length.saturating_add(self.slice_length.get()));
         Some(self.time(clock).saturating_sub(began))
     }
 
@@ -321,56 +332,75 @@ impl Slices {
 
     #[inline]
     fn unchecked_step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Step {
-        let (now, length) = (self.time(clock), self.slice_length);
-        let forgotten = self.forgotten_at(clock);
+        let now = self.time(clock);
+        let mut forgotten = self.forgotten_at(clock);
         match self.window {
             Window { length: Some(whole), rolling: false, .. } => {
                 // A master of another version may send a lifetime that is longer than the window.
                 let lifetime = lifetime.unwrap_or(whole).min(whole);
-                Step { forgotten, slice: (now + lifetime.get()).div_ceil(length) }
+                Step { forgotten, slice: now.saturating_add(lifetime.get()).div_ceil(self.slice_length.get()) }
             }
             Window { length: None, .. } => {
                 let begins = self.remembered().last().is_none_or(|newest| newest.total() >= self.slice_capacity);
-                let slice = self.forgotten + self.len as u64 + u64::from(begins);
-                let capacity = self.room - self.slice_capacity;
+                let slice = self.newest().saturating_add(begins.into());
+                let capacity = self.room.saturating_sub(self.slice_capacity);
                 // Slices are only stored up to the span of the window. Unless they are forged, they hold enough items.
                 let least = slice.saturating_sub(self.slices.len() as u64);
-                let (mut forgotten, mut remembered) = (forgotten, self.items().iter().sum::<u64>() + 1);
+                let mut remembered = in_both(self.items()).saturating_add(1);
                 for oldest in self.remembered() {
-                    let others = remembered - oldest.total();
-                    if forgotten + 1 == slice || forgotten >= least && others < capacity {
+                    let others = remembered.saturating_sub(oldest.total());
+                    let number = forgotten.saturating_add(1);
+                    if number == slice || forgotten >= least && others < capacity {
                         break;
                     }
-                    forgotten += 1;
-                    remembered = others;
+                    (forgotten, remembered) = (number, others);
                 }
                 Step { forgotten, slice }
             }
             Window { length: Some(_), rolling: true, .. } => {
                 let all = self.remembered_at(clock);
-                let (mut left, mut remembered) = (all, self.items_at(clock).iter().sum::<u64>());
+                let (mut left, mut remembered) = (all, in_both(self.items_at(clock)));
                 // Forgets the oldest slices while too many items are remembered, and then empty slices except for the
                 // newest.
                 while let [oldest, others @ ..] = left
                     && (remembered > room || oldest.total() == 0 && !others.is_empty())
                 {
-                    (left, remembered) = (others, remembered - oldest.total());
+                    (left, remembered) = (others, remembered.saturating_sub(oldest.total()));
                 }
-                let forgotten = forgotten + (all.len() - left.len()) as u64;
+                forgotten = forgotten.saturating_add(all.len().saturating_sub(left.len()) as u64);
                 let begins = left.last().is_none_or(|newest| {
                     let full = left.windows(2).filter(|pair| pair[0].until == pair[1].until).count();
-                    newest.until < self.end_of(now)
+                    newest.until < self.end_if_begun(now)
                         || newest.total() >= self.slice_capacity && full < self.window.max_full_slices().into()
                 });
-                Step { forgotten, slice: forgotten + left.len() as u64 + u64::from(begins) }
+                Step { forgotten, slice: forgotten.saturating_add(left.len() as u64).saturating_add(begins.into()) }
             }
         }
     }
 
+    /// Returns the number of the newest remembered slice.
+    #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "at most 131 more than a number up to 2^52, on the hot path")]
+    fn newest(&self) -> u64 {
+        self.forgotten + self.len as u64
+    }
+
+    /// Returns the time when a slice is forgotten, in a filter that forgets by time only.
+    fn end_of(&self, number: u64) -> u64 {
+        number.saturating_mul(self.slice_length.get())
+    }
+
+    /// Returns the time when the next slice is forgotten, in a filter that forgets by time only.
+    #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "at most one slice length after `latest`, on the hot path")]
+    fn next_end(&self) -> u64 {
+        (self.forgotten + 1) * self.slice_length.get()
+    }
+
     /// Returns the time when a slice that begins now is forgotten, in a filter that forgets by time and by number.
-    fn end_of(&self, now: u64) -> u64 {
-        let length = self.slice_length;
-        (now / length + 1) * length + self.window.length.map_or(0, NonZeroU64::get)
+    fn end_if_begun(&self, now: u64) -> u64 {
+        let next = (now / self.slice_length).saturating_add(1);
+        self.end_of(next).saturating_add(self.window.length.map_or(0, NonZeroU64::get))
     }
 
     /// Advances the time of the last change, and forgets the slices up to `forgotten`.
@@ -379,11 +409,12 @@ impl Slices {
             self.latest = self.time(clock);
         }
         if forgotten > self.forgotten {
-            let count = (forgotten - self.forgotten).min(self.len as u64) as usize;
+            let count = forgotten.saturating_sub(self.forgotten).min(self.len as u64) as usize;
             let early = |slice: &&Slice| self.window.length.is_some() && slice.until > self.latest;
-            self.ended_early += self.slices[..count].iter().filter(early).count() as u64;
+            let ended_early = self.slices[..count].iter().filter(early).count();
+            self.ended_early = self.ended_early.saturating_add(ended_early as u64);
             self.slices[..self.len].rotate_left(count);
-            (self.len, self.forgotten) = (self.len - count, forgotten);
+            (self.len, self.forgotten) = (self.len.saturating_sub(count), forgotten);
             self.totals = sum(self.remembered());
         }
     }
@@ -391,29 +422,28 @@ impl Slices {
     /// Counts an item in a remembered slice, and begins that slice if necessary. The caller has called
     /// [`advance`](Self::advance).
     pub fn add(&mut self, slice: u64, table: usize) {
-        while self.forgotten + (self.len as u64) < slice && self.len < self.slices.len() {
-            let number = self.forgotten + self.len as u64 + 1;
+        while self.newest() < slice && self.len < self.slices.len() {
             let until = match self.window {
                 Window { length: None, .. } => u64::MAX,
-                Window { rolling: false, .. } => number * self.slice_length,
-                Window { rolling: true, .. } => self.end_of(self.latest),
+                Window { rolling: false, .. } => self.end_of(self.newest().saturating_add(1)),
+                Window { rolling: true, .. } => self.end_if_begun(self.latest),
             };
             self.slices[self.len] = Slice { until, items: [0; TABLES] };
-            self.len += 1;
+            self.len = self.len.saturating_add(1);
         }
         if let Some(slice) = self.slice_mut(slice) {
-            slice.items[table] += 1;
-            self.totals[table] += 1;
+            slice.items[table] = slice.items[table].saturating_add(1);
+            self.totals[table] = self.totals[table].saturating_add(1);
         }
     }
 
     /// Subtracts an item from a slice, if the slice is remembered.
     pub fn remove(&mut self, slice: u64, table: usize) {
         if let Some(slice) = self.slice_mut(slice)
-            && slice.items[table] > 0
+            && let Some(left) = slice.items[table].checked_sub(1)
         {
-            slice.items[table] -= 1;
-            self.totals[table] -= 1;
+            slice.items[table] = left;
+            self.totals[table] = self.totals[table].saturating_sub(1);
         }
     }
 
@@ -425,7 +455,7 @@ impl Slices {
 
     /// Returns a slice by its number, if it is remembered.
     fn slice_mut(&mut self, number: u64) -> Option<&mut Slice> {
-        let index = number.checked_sub(self.forgotten + 1)?;
+        let index = number.checked_sub(self.forgotten)?.checked_sub(1)?;
         self.slices[..self.len].get_mut(usize::try_from(index).ok()?)
     }
 
