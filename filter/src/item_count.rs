@@ -1,5 +1,7 @@
 //! The number of items, also after a merge.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 /// The maximum number of items in a layer or table, 2.8 * 10^14. It is then full, whatever its capacity. A layer with
 /// so many items would take 32 terabytes even at one bit an item. A larger stored count is forged, and could overflow
 /// sums.
@@ -31,13 +33,13 @@ impl ItemCount {
     /// It is exact if at most one operand is non-empty. Otherwise it is `estimate`, which comes from the fill, clamped
     /// to the possible range.
     pub fn merged(op: MergeOp, operands: impl Iterator<Item = ItemCount>, estimate: f64) -> ItemCount {
-        let (mut number, mut min, mut max, mut sum, mut is_estimate) = (0, u64::MAX, 0, 0u64, false);
+        let (mut number, mut min, mut max, mut sum, mut is_estimate) = (0u64, u64::MAX, 0, 0u64, false);
         for count in operands {
             min = min.min(count.items());
             max = max.max(count.items());
             sum = sum.saturating_add(count.items());
             is_estimate |= count.is_estimate();
-            number += 1;
+            number = number.saturating_add(1);
         }
         let (low, high) = match op {
             MergeOp::Union => (max, sum),
@@ -77,7 +79,7 @@ impl ItemCount {
     /// Subtracts an item if `is_gone` and the count is not 0.
     #[inline]
     pub fn decrement(&mut self, is_gone: bool) {
-        self.0 -= u64::from(is_gone && self.items() > 0);
+        self.0 = self.0.wrapping_sub(u64::from(is_gone && self.items() > 0));
     }
 
     /// Reduces the count to at most `max` items.

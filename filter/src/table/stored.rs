@@ -12,6 +12,8 @@
 //!
 //! A part contains no slack, so tables with the same content give the same bytes.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use super::directory::Bucket as _;
 use super::entry::Payload;
 use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH};
@@ -45,6 +47,11 @@ pub fn end_of(part: &[u8]) -> Option<Position> {
     rest.first_chunk().copied().map(Position::from_le_bytes)
 }
 
+/// Returns the end of a segment that starts at a position.
+fn end_of_segment(start: Position, segment: &Segment) -> Position {
+    start.saturating_add(END >> segment.depth())
+}
+
 /// Returns the first path at a position.
 pub(super) fn path_at(position: Position) -> Path {
     Path::from(position) << (Path::BITS - POSITION_BITS)
@@ -59,11 +66,11 @@ impl Table {
         }
         // Segments may have merged since the last part, so that `from` lies within a segment.
         let start = self.start_of(path_at(from));
-        let (mut end, mut length) = (start, 2 * size_of::<Position>());
+        let (mut end, mut length) = (start, size_of::<[Position; 2]>());
         while end < END && length < min_bytes {
             let segment = self.segment(path_at(end));
-            length += SEGMENT_HEADER + segment.encoded_bytes();
-            end += END >> segment.depth();
+            length = length.saturating_add(SEGMENT_HEADER).saturating_add(segment.encoded_bytes());
+            end = end_of_segment(end, segment);
         }
         let mut bytes = try_vec(length)?;
         bytes.extend_from_slice([start, end].map(Position::to_le_bytes).as_flattened());
@@ -75,7 +82,7 @@ impl Table {
             if segment.slots() > 0 {
                 segment.encode(&mut bytes);
             }
-            position += END >> segment.depth();
+            position = end_of_segment(position, segment);
         }
         Ok(Some(bytes))
     }
@@ -85,7 +92,7 @@ impl Table {
         let mut position = 0;
         self.all_segments().map(move |segment| {
             let path = path_at(position);
-            position += END >> segment.depth();
+            position = end_of_segment(position, segment);
             (path, segment)
         })
     }
@@ -93,7 +100,7 @@ impl Table {
     /// Returns the start of the segment of a path.
     fn start_of(&self, path: Path) -> Position {
         let depth = self.segment(path).depth();
-        (path >> (Path::BITS - POSITION_BITS)) as u64 & !((END >> depth) - 1)
+        (path >> (Path::BITS - POSITION_BITS)) as u64 & (END >> depth).wrapping_neg()
     }
 
     /// Adds the entries of a part. Returns true if the table changed. Calls `admit` with the bytes that the table will
@@ -161,10 +168,10 @@ impl Table {
         let mut segments = Vec::new();
         while !rest.is_empty() {
             let segment = self.decode_segment(position, &mut rest)?;
-            let length = END >> segment.depth();
+            let path = path_at(position);
+            position = end_of_segment(position, &segment);
             segments.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
-            segments.push((path_at(position), segment));
-            position += length;
+            segments.push((path, segment));
         }
         if position != end || segments.is_empty() { Err(DecodeError::Corrupt) } else { Ok(segments) }
     }
@@ -223,7 +230,9 @@ impl Table {
         }
         let max_bytes = match self.addressing {
             // Forged segments take six bytes each, and can have any depth.
-            Addressing::Growing(_) => DIRECTORY_BYTES + DIRECTORY_BYTES_PER_SEGMENT * self.segments,
+            Addressing::Growing(_) => {
+                DIRECTORY_BYTES.saturating_add(DIRECTORY_BYTES_PER_SEGMENT.saturating_mul(self.segments))
+            }
             Addressing::Fixed(_) => u64::MAX,
         };
         Ok(self.split_empty(path, segment.depth(), max_bytes, admit)?)
@@ -290,12 +299,13 @@ impl Table {
         let (slots, allocated, coverage) = (before.slots(), before.allocated(), self.coverage_of_segment(before));
         self.coverage.add(self.coverage_of_segment(&segment));
         self.coverage.subtract(coverage);
-        self.slots = self.slots + u64::from(segment.slots()) - u64::from(slots);
-        self.segment_bytes = self.segment_bytes + segment.allocated() - allocated;
+        self.slots = self.slots.saturating_sub(slots.into()).saturating_add(segment.slots().into());
+        self.segment_bytes = self.segment_bytes.saturating_sub(allocated).saturating_add(segment.allocated());
         *self.segment_mut(path) = segment;
     }
 
     /// Returns the sum of the fractions of all paths that the entries of a segment match.
+    #[expect(clippy::arithmetic_side_effects, reason = "no value is twice in a run, so the sum is below 2^124")]
     fn coverage_of_segment(&self, segment: &Segment) -> u128 {
         // Counting entries by their fraction first is faster than adding up each fraction.
         let mut alike = [0u32; u64::BITS as usize];

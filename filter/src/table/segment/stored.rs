@@ -3,6 +3,8 @@
 //! The bytes may come from anywhere. [`Segment::decode`] checks the structure, and [`Segment::is_sound`] checks the
 //! entries.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
 use crate::error::Error;
 use crate::table::bits::{Broadword, MAX_WIDTH, field, low_bits};
@@ -17,17 +19,18 @@ impl Segment {
             out.extend_from_slice(&self.base.to_le_bytes());
         }
         for group in self.filled_groups() {
-            let ((start, end), slots) = (self.bounds(group), self.slots_in::<Broadword>(group));
-            let upper = GROUP_QUOTIENTS as usize + 1 + slots;
-            let lower = slots * usize::from(self.width);
-            out.extend_from_slice(&self.bytes()[start - self.base_bytes()..start + upper.div_ceil(8)]);
+            let parts = PartBits::of(self.slots_in::<Broadword>(group), self.width());
+            let (start, end) = self.extent(group);
+            let group = &self.bytes()[start..end];
+            let (upper, lower) = (parts.upper.div_ceil(8), parts.lower.div_ceil(8));
+            out.extend_from_slice(&group[..self.base_bytes().saturating_add(upper)]);
             if let Some(last) = out.last_mut() {
-                *last &= 0xFF >> (7 - (upper - 1) % 8);
+                *last &= parts.used_in_last_upper();
             }
             let first = out.len();
-            out.extend_from_slice(&self.bytes()[end - lower.div_ceil(8)..end]);
+            out.extend_from_slice(&group[group.len().saturating_sub(lower)..]);
             if let Some(first) = out.get_mut(first) {
-                *first &= 0xFF << ((8 - lower % 8) % 8);
+                *first &= parts.used_in_first_lower();
             }
         }
     }
@@ -41,7 +44,7 @@ impl Segment {
     /// Fills an empty segment with `slots` slots, at least one, from the start of `bytes`, and removes the decoded
     /// bytes from `bytes`. Returns `None` if [`encode`](Self::encode) cannot have written them.
     pub(in crate::table) fn decode(mut self, slots: u32, bytes: &mut &[u8]) -> Result<Option<Segment>, Error> {
-        let (width, groups, base_bytes) = (usize::from(self.width), self.groups(), self.base_bytes());
+        let (width, groups, base_bytes) = (self.width(), self.groups(), self.base_bytes());
         if self.stamp_bits > 0 {
             let Some((base, rest)) = bytes.split_first_chunk() else { return Ok(None) };
             (self.base, *bytes) = (u64::from_le_bytes(*base), rest);
@@ -50,15 +53,13 @@ impl Segment {
         for count in &mut counts[..groups] {
             let Some((_base, parts)) = rest.split_at_checked(base_bytes) else { return Ok(None) };
             let Some(slots) = slots_in_upper(parts) else { return Ok(None) };
-            let (upper, lower) = (GROUP_QUOTIENTS as usize + 1 + slots, slots * width);
-            let Some((taken, after)) = parts.split_at_checked(upper.div_ceil(8) + lower.div_ceil(8)) else {
-                return Ok(None);
-            };
-            let (upper_bytes, lower_bytes) = taken.split_at(upper.div_ceil(8));
+            let bits = PartBits::of(slots, width);
+            let Some((upper, after)) = parts.split_at_checked(bits.upper.div_ceil(8)) else { return Ok(None) };
+            let Some((lower, after)) = after.split_at_checked(bits.lower.div_ceil(8)) else { return Ok(None) };
             // The first bit is zero number 0, and all unused bits are clear.
-            let is_clear = upper_bytes.first().is_some_and(|first| first & 1 == 0)
-                && upper_bytes.last().is_none_or(|last| last & !(0xFF >> (7 - (upper - 1) % 8)) == 0)
-                && lower_bytes.first().is_none_or(|first| first & !(0xFF << ((8 - lower % 8) % 8)) == 0);
+            let is_clear = upper.first().is_some_and(|first| first & 1 == 0)
+                && upper.last().is_none_or(|last| last & !bits.used_in_last_upper() == 0)
+                && lower.first().is_none_or(|first| first & !bits.used_in_first_lower() == 0);
             if !is_clear {
                 return Ok(None);
             }
@@ -73,13 +74,15 @@ impl Segment {
         }
         self.slots = slots;
         for (group, &slots) in counts[..groups].iter().enumerate() {
-            let (start, end) = self.bounds(group);
-            let (upper, lower) = ((GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8), (slots * width).div_ceil(8));
-            let (taken, after) = bytes.split_at(base_bytes + upper + lower);
+            let parts = PartBits::of(slots, width);
+            let (upper, after) = bytes.split_at(base_bytes.saturating_add(parts.upper.div_ceil(8)));
+            let (lower, after) = after.split_at(parts.lower.div_ceil(8));
             *bytes = after;
-            let target = self.bytes_mut();
-            target[start - base_bytes..start + upper].copy_from_slice(&taken[..base_bytes + upper]);
-            target[end - lower..end].copy_from_slice(&taken[base_bytes + upper..]);
+            let (start, end) = self.extent(group);
+            let target = &mut self.bytes_mut()[start..end];
+            target[..upper.len()].copy_from_slice(upper);
+            let slack_end = target.len().saturating_sub(lower.len());
+            target[slack_end..].copy_from_slice(lower);
         }
         Ok(Some(self))
     }
@@ -97,7 +100,7 @@ impl Segment {
             if self.stamp_bits == 0 && self.has_single_slots(group) {
                 continue;
             }
-            for (_, run) in self.runs_of(group..group + 1) {
+            for (_, run) in self.runs_of(group..group.saturating_add(1)) {
                 if run.len > MAX_RUN {
                     return Ok(false);
                 }
@@ -119,6 +122,7 @@ impl Segment {
     /// Returns true if each slot of a group is an entry of its own: no slot is 0, and no two slots of a run are equal.
     /// Returns false if a run is so long that it needs another check.
     #[inline(always)]
+    #[expect(clippy::arithmetic_side_effects, reason = "these are positions in the segment's own bytes")]
     pub(super) fn has_single_slots(&self, group: usize) -> bool {
         /// The number of bits of the upper part that are checked at a time. The following bits are read with them.
         const STEP: u32 = 48;
@@ -161,17 +165,17 @@ impl Segment {
         let mut index = 0;
         while index < run.len {
             let entry = self.entry(&run, index);
-            let slots = slots_of(entry.count, self.width());
+            let end = index.saturating_add(slots_of(entry.count, self.width()));
             let slot = |slot| slot_content(entry.value, entry.count, self.width(), slot);
             let is_entry = entry.value != 0
                 && entry.count <= max_count
-                && index + slots <= run.len
-                && (0..slots).all(|within| self.slot(&run, index + within) == slot(within));
+                && end <= run.len
+                && (index..end).enumerate().all(|(within, index)| self.slot(&run, index) == slot(within));
             if !is_entry {
                 return false;
             }
             values.push(entry.value);
-            index += slots;
+            index = end;
         }
         true
     }
@@ -190,13 +194,41 @@ fn has_repeated(values: &mut [u64]) -> bool {
 
 /// Returns the number of slots in an upper part: the number of ones before its last zero.
 fn slots_in_upper(bytes: &[u8]) -> Option<usize> {
-    let mut zeros = 0;
+    // The zeros that are left before the last one.
+    let mut left = GROUP_QUOTIENTS;
     for (index, byte) in bytes.iter().enumerate() {
-        if zeros + byte.count_zeros() > GROUP_QUOTIENTS {
-            let last = (0..8).filter(|bit| byte >> bit & 1 == 0).nth((GROUP_QUOTIENTS - zeros) as usize)?;
-            return Some(index * 8 + last - GROUP_QUOTIENTS as usize);
+        match left.checked_sub(byte.count_zeros()) {
+            Some(after) => left = after,
+            None => {
+                let last = (0..8).filter(|bit| byte >> bit & 1 == 0).nth(left as usize)?;
+                return index.checked_mul(8)?.checked_add(last)?.checked_sub(GROUP_QUOTIENTS as usize);
+            }
         }
-        zeros += byte.count_zeros();
     }
     None
+}
+
+/// The numbers of bits in the two parts of a group. Each part is stored in whole bytes.
+struct PartBits {
+    upper: usize,
+    lower: usize,
+}
+
+impl PartBits {
+    /// Returns those of a group with `slots` slots. The number of slots may be forged: too many saturate, and no bytes
+    /// are as long.
+    fn of(slots: usize, width: u32) -> PartBits {
+        let upper = slots.saturating_add(GROUP_QUOTIENTS as usize).saturating_add(1);
+        PartBits { upper, lower: slots.saturating_mul(width as usize) }
+    }
+
+    /// Returns the bits of the upper part's last byte that are used.
+    fn used_in_last_upper(&self) -> u8 {
+        0xFF >> (self.upper.wrapping_neg() % 8)
+    }
+
+    /// Returns the bits of the lower part's first byte that are used.
+    fn used_in_first_lower(&self) -> u8 {
+        0xFF << (self.lower.wrapping_neg() % 8)
+    }
 }
