@@ -12,7 +12,7 @@ use oxbloom_filter::internals::{
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Mismatch};
 use testkit::counting_model::CountingModel;
-use testkit::forgery::first_string;
+use testkit::forgery::{first_string, without_options};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::input::{Reader, Writer, item};
@@ -401,7 +401,7 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     copy.expect("a sound file")
 }
 
-fn saved(filter: &Filter) -> Vec<u8> {
+pub(crate) fn saved(filter: &Filter) -> Vec<u8> {
     let mut file = Writer::default();
     codec::write_rdb(filter, &mut file).unwrap();
     file.0
@@ -814,7 +814,7 @@ fn filter_of_kind(kind: u8) -> Filter {
     };
     let filter = Filter::create(params, &mut |_| true).expect("little memory");
     match kind {
-        4 => aged(&filter),
+        4 => without_options(&filter),
         255 => shortened(&filter),
         _ => filter,
     }
@@ -835,12 +835,4 @@ fn shortened(filter: &Filter) -> Filter {
     let mut header = codec::encode_header(filter).unwrap();
     header[82..84].copy_from_slice(&[1, 0]);
     Header::decode(&sealed(&header), Origin::Client).and_then(|header| header.build()).expect("a sound header")
-}
-
-/// Returns a classic filter as RedisBloom created it before 2.0: with 32-bit hashes, and layers rounded up to powers of
-/// two.
-fn aged(filter: &Filter) -> Filter {
-    let mut header = codec::encode_header(filter).unwrap();
-    header[12..16].fill(0);
-    Header::decode(&header, Origin::Client).and_then(|header| header.build()).expect("a sound header")
 }

@@ -1,4 +1,4 @@
-//! Forges numbers in the headers and chunks of our own filters, with checksums that match, and uses what loads.
+//! Forges numbers in the headers and chunks of filters, with checksums that match, and uses what loads.
 //!
 //! ```text
 //!  script   kind, number of edits (u8 each), edits, entries
@@ -8,17 +8,19 @@
 //!
 //! Whatever loads, and whatever operations make of it, can be saved and loaded again. An operation takes at most 100 ms.
 //! A filter takes at most ten times the bytes that were loaded, what its header claims, twice what the same additions take
-//! in an empty filter with the same parameters, and [`BYTES_PER_ADDITION`]: each may be the first in its segment.
+//! in an empty filter with the same parameters, and [`BYTES_PER_ADDITION`]: each may be the first in its segment. The size
+//! of a classic filter's next layer is claimed, too, so that one may also take what its additions were admitted to, and
+//! those of a filter that it is merged with.
 
 use std::num::NonZeroU64;
 
-use oxbloom_filter::Filter;
-use oxbloom_filter::internals::codec::{self, Header, Origin, Sink as _};
+use oxbloom_filter::internals::codec::{self, Header, Origin, Sink as _, classic};
 use oxbloom_filter::internals::{FilterKind, InsertOptions, MergeOp};
+use oxbloom_filter::{DecodeError, Filter};
 use testkit::forgery::{ENTRIES, Entries, Forgery, KINDS, Sealed};
 use testkit::payload::Part;
 
-use crate::decoding::{MEMORY_LIMIT, through_a_dump, whole};
+use crate::decoding::{MEMORY_LIMIT, saved, through_a_dump, whole};
 use crate::input::{Reader, Writer, item};
 use crate::part::{self, Shape};
 use crate::watchdog::timed;
@@ -84,7 +86,7 @@ fn run(rest: &mut Reader<'_>) -> Option<()> {
                 if let Entries::Run(first, number) = entries {
                     let mut with_others = forgery.clone();
                     with_others.put(table, Entries::Run(first + number, number));
-                    other = with_others.sealed(MEMORY_LIMIT).map(|sealed| load_stream("other entries", &sealed));
+                    other = with_others.sealed(MEMORY_LIMIT).and_then(|sealed| load_stream("other entries", &sealed));
                 }
                 forgery.put(table, entries);
             }
@@ -96,10 +98,11 @@ fn run(rest: &mut Reader<'_>) -> Option<()> {
         }
     }
     let sealed = timed(&format!("{case}: sealing"), || forgery.sealed(MEMORY_LIMIT))?;
-    let in_files = [&sealed.values[..], std::slice::from_ref(&sealed.short)].map(|values| load_file(&case, values));
+    let in_files = [Some(&sealed.values[..]), sealed.short.as_ref().map(std::slice::from_ref)];
+    let in_files = in_files.map(|values| load_file(&case, values?, sealed.encoding, filter.kind()));
     let in_bytes = timed(&format!("{case}: from_bytes"), || Filter::from_bytes(&sealed.bytes()).ok());
     // A client may go on with a filter after one of its chunks was rejected.
-    let mut loaded: Vec<Filter> = vec![load_stream(&case, &sealed)];
+    let mut loaded: Vec<Filter> = load_stream(&case, &sealed).into_iter().collect();
     for filter in in_files.into_iter().flatten().chain(in_bytes) {
         if loaded.iter().all(|other| whole(other) != whole(&filter)) {
             loaded.push(filter);
@@ -120,7 +123,7 @@ fn add(
     let hashes: Vec<_> = numbers.map(|number| filter.hash(&item(number))).collect();
     let (mut new, mut renewed) = (vec![false; hashes.len()], vec![false; hashes.len()]);
     let options = InsertOptions { now, lifetime, ..InsertOptions::default() };
-    let mut left = 16 * MEMORY_LIMIT;
+    let mut left = admitted(filter);
     let result = filter.insert_hashes(&hashes, &mut new, &mut renewed, &options, &mut |bytes| {
         let is_little = bytes <= left;
         left -= if is_little { bytes } else { 0 };
@@ -129,7 +132,12 @@ fn add(
     result.map_err(|interrupted| interrupted.handled)
 }
 
-fn load_file(case: &str, values: &[Part]) -> Option<Filter> {
+/// Returns the bytes that additions are admitted to. Those of tables take few.
+fn admitted(filter: &Filter) -> u64 {
+    if filter.kind() == FilterKind::Classic { MEMORY_LIMIT } else { 16 * MEMORY_LIMIT }
+}
+
+fn load_file(case: &str, values: &[Part], encoding: u64, kind: FilterKind) -> Option<Filter> {
     let mut file = Writer::default();
     for value in values {
         match value {
@@ -138,22 +146,33 @@ fn load_file(case: &str, values: &[Part]) -> Option<Filter> {
             Part::String(bytes) => file.string(bytes),
         }
     }
-    timed(&format!("{case}: loading a file"), || codec::read_own_rdb(&mut Reader(&file.0), |_| true).ok())
+    timed(&format!("{case}: loading a file"), || load_saved(&file.0, kind, encoding, MEMORY_LIMIT).ok())
 }
 
-fn load_stream(case: &str, sealed: &Sealed) -> Filter {
+/// Loads a file of a version, unless it claims more than `max_memory` bytes. Only classic filters have several versions.
+fn load_saved(file: &[u8], kind: FilterKind, version: u64, max_memory: u64) -> Result<Filter, DecodeError> {
+    let (mut file, admit) = (Reader(file), |bytes| bytes <= max_memory);
+    match kind {
+        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => codec::read_own_rdb(&mut file, admit),
+        FilterKind::Classic => classic::read_rdb(version as u32, &mut file, admit),
+    }
+}
+
+/// Loads a stream, as a client and as a replica. Replicas accept more classic headers.
+fn load_stream(case: &str, sealed: &Sealed) -> Option<Filter> {
     let [client, replica] = [Origin::Client, Origin::Replication].map(|origin| {
-        let header = Header::decode(&sealed.stream[0].1, origin).expect("a sound header");
+        let header = Header::decode(&sealed.stream.first()?.1, origin).ok()?;
         let mut filter = header.build().expect("little memory");
         for (cursor, chunk) in &sealed.stream[1..] {
             timed(&format!("{case}: loading a chunk"), || {
                 let _ = codec::load_chunk(&mut filter, *cursor, chunk, origin, &mut |_| true);
             });
         }
-        filter
+        Some(filter)
     });
-    assert!(whole(&client) == whole(&replica), "{case}: a client and a master load different filters");
-    client
+    let is_same = client.as_ref().is_none_or(|client| replica.as_ref().map(whole) == Some(whole(client)));
+    assert!(is_same, "{case}: a client and a master load different filters");
+    replica
 }
 
 /// A filter that was loaded.
@@ -171,7 +190,8 @@ struct Subject<'a> {
 impl Subject<'_> {
     fn new<'a>(case: &'a str, filter: Filter, other: Option<&'a Filter>, sealed: &Sealed) -> Subject<'a> {
         let fresh = filter.empty_like(&mut |_| true).expect("little memory");
-        let allowed = 10 * sealed.size() as u64 + sealed.memory;
+        let in_others = if filter.kind() == FilterKind::Classic { admitted(&filter) } else { 0 };
+        let allowed = 10 * sealed.size() as u64 + sealed.memory + in_others;
         Subject { case, filter, fresh, other, allowed }
     }
 
@@ -199,9 +219,9 @@ impl Subject<'_> {
         let copy = timed(&format!("{name}, loading"), || Filter::from_bytes(&saved));
         let copy = copy.unwrap_or_else(|error| panic!("{name}: cannot be loaded from bytes: {error}"));
         assert!(copy.to_bytes().expect("little memory") == saved, "{name}: changed when it was loaded");
-        let mut file = Writer::default();
-        codec::write_rdb(filter, &mut file).expect("little memory");
-        let copy = timed(&format!("{name}, loading a file"), || codec::read_own_rdb(&mut Reader(&file.0), |_| true));
+        let file = self::saved(filter);
+        let load = || load_saved(&file, filter.kind(), classic::VERSION.into(), u64::MAX);
+        let copy = timed(&format!("{name}, loading a file"), load);
         let copy = copy.unwrap_or_else(|error| panic!("{name}: cannot be loaded from a file: {error}"));
         assert!(copy.to_bytes().expect("little memory") == saved, "{name}: changed when its file was loaded");
     }
@@ -215,7 +235,10 @@ impl Subject<'_> {
         let lifetimes = [None, NonZeroU64::new(WINDOW / 8)];
         for (&now, lifetime) in times.iter().zip(lifetimes.into_iter().cycle()) {
             first += ITEMS / 2;
-            self.allowed += ITEMS * BYTES_PER_ADDITION;
+            self.allowed += match self.filter.kind() {
+                FilterKind::Classic => admitted(&self.filter),
+                FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => ITEMS * BYTES_PER_ADDITION,
+            };
             self.step(&format!("adding at {now} for {lifetime:?} ms"), |filter| {
                 let _ = add(filter, first..first + ITEMS, now, lifetime);
             });

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use oxbloom_filter::internals::codec::HEADER_CURSOR;
 use redis::{Connection, Value};
-
 use testkit::forgery::{ENTRIES, Forgery, KINDS, Sealed};
 use testkit::info::{digest, digest_of, info_number};
 use testkit::memory::limited;
@@ -42,7 +42,7 @@ impl Attacked {
     /// Offers a forgery as a payload, and as a header and chunks.
     fn offer(&mut self, case: &str, original: &Payload, sealed: &Sealed) {
         let key = format!("f{}", self.accepted);
-        let payload = original.with_parts(original.encoding(), &sealed.values);
+        let payload = original.with_parts(sealed.encoding, &sealed.values);
         if self.timed(case, &[b"RESTORE", key.as_bytes(), b"0", &payload]).is_ok() {
             self.use_in_every_way(&format!("{case}, restored"), &key, sealed);
         }
@@ -113,7 +113,8 @@ impl Attacked {
         self.copy(case, key);
     }
 
-    /// Copies a filter as a payload, and as a header and chunks. The copies must be equal.
+    /// Copies a filter as a payload, and as a header and chunks. The copies must be equal. RedisBloom accepts the headers
+    /// of its oldest filters from files only, and so do we.
     fn copy(&mut self, case: &str, key: &str) {
         let expected = digest_of(&mut self.client, key);
         let payload: Vec<u8> = ask(&mut self.client, &format!("DUMP {key}"));
@@ -121,6 +122,7 @@ impl Attacked {
         assert_eq!(restored, Ok(Value::Okay), "{case}: its dump");
         assert_eq!(digest_of(&mut self.client, "copy"), expected, "{case}: its dump");
         run(&mut self.client, "DEL copy").unwrap();
+        let is_classic = ask::<String>(&mut self.client, &format!("TYPE {key}")) == "MBbloom--";
         let mut cursor = 0u64;
         loop {
             let (next, chunk): (u64, Vec<u8>) = ask(&mut self.client, &format!("BF.SCANDUMP {key} {cursor}"));
@@ -129,6 +131,9 @@ impl Attacked {
             }
             cursor = next;
             let loaded = self.timed(case, &[b"BF.LOADCHUNK", b"copy", cursor.to_string().as_bytes(), &chunk]);
+            if cursor == HEADER_CURSOR && loaded.is_err() && is_classic {
+                return;
+            }
             assert_eq!(loaded, Ok(Value::Okay), "{case}: its chunks");
         }
         assert_eq!(digest_of(&mut self.client, "copy"), expected, "{case}: its chunks");
@@ -194,11 +199,13 @@ fn forged_numbers_are_rejected_or_harmless() {
     let mut attacked = Attacked { server, client, accepted: 0 };
     for kind in KINDS {
         let filter = kind.filter(|number| number.to_string().into_bytes(), now(), WINDOW);
-        run(&mut attacked.client, "BF.RESERVE original 0.01 100").unwrap();
+        let forged = Forgery::of(&filter);
+        let layout = if forged.is_classic() { "classic" } else { "native" };
+        run(&mut attacked.client, &format!("BF.RESERVE original 0.01 100 LAYOUT {layout}")).unwrap();
         let original = Payload::parse(&ask::<Vec<u8>>(&mut attacked.client, "DUMP original"));
         run(&mut attacked.client, "DEL original").unwrap();
         let before = attacked.accepted;
-        for (case, forgery) in forgeries(&Forgery::of(&filter)) {
+        for (case, forgery) in forgeries(&forged) {
             if let Some(sealed) = forgery.sealed(MAX_MEMORY) {
                 attacked.offer(&format!("{}: {case}", kind.name), &original, &sealed);
             }

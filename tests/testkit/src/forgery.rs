@@ -1,13 +1,15 @@
-//! Forged bytes of our own filters: the fields of headers and chunks, their limits, and values that overflow sums; and
-//! tables of entries that no additions make.
+//! Forged bytes of filters: the fields of headers and chunks, their limits, and values that overflow sums; and tables of
+//! entries that no additions make.
 //!
-//! The formats are those of `filter/src/codec` and `filter/src/table/stored.rs`.
+//! The formats are those of `filter/src/codec` and `filter/src/table/stored.rs`. [`classic`] has those of RedisBloom.
+
+mod classic;
 
 use std::num::{NonZeroU32, NonZeroU64};
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
-use oxbloom_filter::internals::codec::{self, HEADER_CURSOR, Header, Origin, packing};
+use oxbloom_filter::internals::codec::{self, HEADER_CURSOR, Header, Origin, header, packing};
 use oxbloom_filter::internals::{
     Content, CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window, end_of,
 };
@@ -61,6 +63,22 @@ const OVERFLOWING: [u64; 20] = [
     u64::MAX,
 ];
 
+/// Doubles that no rate and no number of bits is, or that are at a limit of these.
+const DOUBLES: [f64; 12] = [
+    -0.0,
+    f64::MIN_POSITIVE / 2.0,
+    f64::MIN_POSITIVE,
+    f64::EPSILON,
+    1.0 - f64::EPSILON / 2.0,
+    2.0,
+    f64::MAX,
+    f64::INFINITY,
+    f64::NAN,
+    -1.0,
+    f64::MIN,
+    f64::NEG_INFINITY,
+];
+
 /// A number in a header, or in the first chunk of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
@@ -70,9 +88,15 @@ pub struct Field {
     pub width: usize,
     /// The largest valid value.
     pub limit: u64,
+    /// True if the bytes are those of a double.
+    pub is_double: bool,
 }
 
 impl Field {
+    fn new(name: &'static str, at: usize, width: usize, limit: u64) -> Field {
+        Field { name, at, width, limit, is_double: false }
+    }
+
     /// Returns the number at the start of the bytes.
     fn number(bytes: &[u8]) -> u64 {
         u64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"))
@@ -93,6 +117,7 @@ impl Field {
         let (present, max) = (self.get(bytes), u64::MAX >> (64 - 8 * self.width));
         let near = |value: u64| [value.wrapping_sub(1), value, value.wrapping_add(1)];
         let mut values = [&[0, 1], &near(self.limit)[..], &near(present), &OVERFLOWING].concat();
+        values.extend(DOUBLES.map(f64::to_bits).iter().filter(|_| self.is_double));
         values.retain(|&value| value <= max && value != present);
         values.sort_unstable();
         values.dedup();
@@ -101,7 +126,7 @@ impl Field {
 }
 
 /// The kinds of filters to forge.
-pub const KINDS: [Kind; 12] = [
+pub const KINDS: [Kind; 16] = [
     Kind { name: "native", error_rate: 0.01, capacity: 300, expansion: 2, items: 20 },
     Kind { name: "native, grown", error_rate: 0.01, capacity: 20, expansion: 2, items: 60 },
     Kind { name: "counting", error_rate: 0.01, capacity: 20, expansion: 2, items: 40 },
@@ -114,6 +139,10 @@ pub const KINDS: [Kind; 12] = [
     Kind { name: "rolling", error_rate: 0.01, capacity: 30, expansion: 0, items: 70 },
     Kind { name: "rolling by time", error_rate: 0.01, capacity: 30, expansion: 0, items: 70 },
     Kind { name: "rolling by time, renewed", error_rate: 0.01, capacity: 30, expansion: 0, items: 70 },
+    Kind { name: "classic", error_rate: 0.01, capacity: 30, expansion: 2, items: 40 },
+    Kind { name: "classic, grown", error_rate: 0.01, capacity: 5, expansion: 1, items: 60 },
+    Kind { name: "classic, fixed", error_rate: 0.01, capacity: 100, expansion: 0, items: 40 },
+    Kind { name: "classic, old", error_rate: 0.01, capacity: 100, expansion: 2, items: 40 },
 ];
 
 /// The parameters of a filter, and its number of items. Its name tells its layout and options.
@@ -133,6 +162,7 @@ impl Kind {
         let layout = match self.name.split(',').next() {
             Some("native") => Layout::Native { seed: 7 },
             Some("counting") => Layout::Counting { seed: 7 },
+            Some("classic") => Layout::Classic { stored_expansion: 2 },
             _ => {
                 let length = NonZeroU64::new(if self.name.contains("by time") { window } else { 0 });
                 let (refresh, rolling) = (self.name.contains("renewed"), self.name.contains("rolling"));
@@ -146,6 +176,9 @@ impl Kind {
             layout,
         };
         let mut filter = Filter::create(params, &mut |_| true).expect("little memory");
+        if self.name.contains("old") {
+            filter = without_options(&filter);
+        }
         for number in 0..self.items {
             let hash = filter.hash(&item(number));
             let options = InsertOptions { now: begin + number / 20 * window / 5, ..OnDuplicate::Count.into() };
@@ -156,13 +189,23 @@ impl Kind {
     }
 }
 
+/// Returns an empty classic filter as RedisBloom created it before 2.0: with 32-bit hashes, and layers rounded up to
+/// powers of two.
+pub fn without_options(filter: &Filter) -> Filter {
+    let mut header = codec::encode_header(filter).expect("little memory");
+    header[12..16].fill(0);
+    Header::decode(&header, Origin::Client).and_then(|header| header.build()).expect("a sound header")
+}
+
 /// The content of a filter with forged numbers. [`sealed`](Forgery::sealed) gives it the checksums that match.
 #[derive(Clone)]
 pub struct Forgery {
+    is_classic: bool,
     original_header: Vec<u8>,
+    /// The header, or the [numbers](classic) of a classic filter.
     header: Vec<u8>,
-    /// The bits of a native filter.
-    bits: Option<Vec<u8>>,
+    /// The bits of each layer.
+    bits: Vec<Vec<u8>>,
     /// The only part of each table.
     parts: Vec<Vec<u8>>,
     /// The numbers of slots and set bits that were forged, as offsets in the header.
@@ -180,18 +223,20 @@ pub enum Place {
 pub struct Sealed {
     /// The header and the chunks of a dump stream, with their cursors.
     pub stream: Vec<(u64, Vec<u8>)>,
-    /// The values in an RDB file.
+    /// The values in an RDB file, and the version of their encoding.
     pub values: Vec<Part>,
-    /// The value in an RDB file that has the header and the chunks in one string.
-    pub short: Part,
+    /// The value in an RDB file that has the header and the chunks in one string, for a filter of our own.
+    pub short: Option<Part>,
+    pub encoding: u64,
     /// The memory that the header claims, in bytes.
     pub memory: u64,
 }
 
 impl Sealed {
-    /// Returns the number of bytes.
+    /// Returns the number of bytes of the stream, or of the strings in a file if they have more.
     pub fn size(&self) -> usize {
-        self.stream.iter().map(|(_, chunk)| chunk.len()).sum()
+        let strings = self.values.iter().map(|value| if let Part::String(bytes) = value { bytes.len() } else { 0 });
+        self.stream.iter().map(|(_, chunk)| chunk.len()).sum::<usize>().max(strings.sum())
     }
 
     /// Returns the encoding of [`Filter::to_bytes`].
@@ -210,6 +255,11 @@ impl Sealed {
 impl Forgery {
     /// Takes the content of a filter whose tables have at most one chunk each.
     pub fn of(filter: &Filter) -> Forgery {
+        if let Content::Classic(filter) = filter.content() {
+            let header = classic::numbers_of(filter);
+            let bits = filter.chain().iter().map(|layer| layer.bytes().to_vec()).collect();
+            return Forgery::with_content(true, header, bits, Vec::new());
+        }
         let mut chunks = Vec::new();
         codec::dump(filter, |cursor, chunk| chunks.push((cursor, chunk.to_vec()))).expect("little memory");
         let mut contents = chunks.split_off(1).into_iter().map(|(_, mut chunk)| {
@@ -217,18 +267,23 @@ impl Forgery {
             chunk
         });
         let bits = match filter.content() {
-            Content::Native(filter) if filter.layer().set_bits() > 0 => contents.next(),
-            _ => None,
+            Content::Native(filter) if filter.layer().set_bits() > 0 => contents.by_ref().take(1).collect(),
+            _ => Vec::new(),
         };
         let header = chunks.remove(0).1;
         let parts: Vec<_> = contents.collect();
         assert!(parts.len() <= table_records(&header).len(), "one chunk for each table");
-        Forgery { original_header: header.clone(), header, bits, parts, forged: Vec::new() }
+        Forgery::with_content(false, header, bits, parts)
+    }
+
+    fn with_content(is_classic: bool, header: Vec<u8>, bits: Vec<Vec<u8>>, parts: Vec<Vec<u8>>) -> Forgery {
+        Forgery { is_classic, original_header: header.clone(), header, bits, parts, forged: Vec::new() }
     }
 
     /// Returns all fields with their places.
     pub fn fields(&self) -> Vec<(Place, Field)> {
-        let in_header = header_fields(&self.header).into_iter().map(|field| (Place::Header, field));
+        let in_header = if self.is_classic { classic::fields(&self.header) } else { header_fields(&self.header) };
+        let in_header = in_header.into_iter().map(|field| (Place::Header, field));
         let in_parts = (0..self.parts.len()).flat_map(|index| {
             part_fields(self.is_windowed()).into_iter().map(move |field| (Place::Part(index), field))
         });
@@ -274,9 +329,17 @@ impl Forgery {
         self.original_header[4] == 3
     }
 
+    /// Returns true if it is the content of a classic filter.
+    pub fn is_classic(&self) -> bool {
+        self.is_classic
+    }
+
     /// Gives everything the right checksums, tags and cursors, and the header the right numbers of slots and set bits
     /// unless they were forged. Returns `None` if the header is not valid or claims more than `max_memory` bytes.
     pub fn sealed(&self, max_memory: u64) -> Option<Sealed> {
+        if self.is_classic {
+            return Some(classic::sealed(&self.header, &self.bits, &self.forged, max_memory));
+        }
         let build = |header: &[u8]| {
             let header = Header::decode(header, Origin::Client).ok().filter(|header| header.memory() <= max_memory)?;
             Some((header.build().ok()?, header.memory()))
@@ -298,7 +361,7 @@ impl Forgery {
         if let Content::Native(native) = filter.content() {
             let end = native.layer().bytes().len() as u64;
             let tag = tags.next()?;
-            if let Some(bits) = &self.bits {
+            if let Some(bits) = self.bits.first() {
                 let mut bits = bits.clone();
                 bits.resize(end as usize, 0);
                 add(&bits, 0, end, tag);
@@ -321,7 +384,7 @@ impl Forgery {
         values.insert(0, Part::String(first_string(unsealed)));
         let short = Part::String(first_string(&[unsealed, &short].concat()));
         stream.insert(0, (HEADER_CURSOR, header));
-        Some(Sealed { stream, values, short, memory })
+        Some(Sealed { stream, values, short: Some(short), encoding: header::VERSION.into(), memory })
     }
 }
 
@@ -375,12 +438,13 @@ fn counts_of_content(header: &[u8]) -> impl Iterator<Item = usize> + use<> {
 /// Returns the fields of a valid header of one of our own filters. Of the slices of a window, only the oldest and the
 /// newest are there.
 fn header_fields(header: &[u8]) -> Vec<Field> {
-    let mut fields = Vec::new();
+    let error_rate = Field::new("error rate", 24, 8, 1f64.to_bits());
+    let mut fields = vec![Field { is_double: true, ..error_rate }];
     let mut add = |start: usize, described: &[(&'static str, usize, usize, u64)]| {
-        fields.extend(described.iter().map(|&(name, at, width, limit)| Field { name, at: start + at, width, limit }));
+        fields.extend(described.iter().map(|&(name, at, width, limit)| Field::new(name, start + at, width, limit)));
     };
     add(0, &[("kind", 4, 1, 3), ("expansion", 8, 4, u32::MAX.into()), ("records", 12, 4, 2)]);
-    add(0, &[("seed", 16, 8, u64::MAX), ("error rate", 24, 8, 1f64.to_bits())]);
+    add(0, &[("seed", 16, 8, u64::MAX)]);
     let capacity = ("capacity", 0, 8, i64::MAX as u64);
     let first_record = match header[4] {
         0 => {
@@ -441,15 +505,15 @@ fn records_from(header: &[u8], first: usize) -> impl Iterator<Item = usize> + us
 /// Returns the fields of a part of a table.
 fn part_fields(forgets: bool) -> Vec<Field> {
     let mut fields = vec![
-        Field { name: "part's start", at: 0, width: 8, limit: END },
-        Field { name: "part's end", at: 8, width: 8, limit: END },
-        Field { name: "depth", at: PLACES, width: 1, limit: 42 },
-        Field { name: "groups", at: PLACES + 1, width: 1, limit: 5 },
-        Field { name: "slots", at: PLACES + 2, width: 4, limit: u32::MAX.into() },
+        Field::new("part's start", 0, 8, END),
+        Field::new("part's end", 8, 8, END),
+        Field::new("depth", PLACES, 1, 42),
+        Field::new("groups", PLACES + 1, 1, 5),
+        Field::new("slots", PLACES + 2, 4, u32::MAX.into()),
     ];
     if forgets {
-        fields.push(Field { name: "segment's base", at: PLACES + 6, width: 8, limit: MAX_SLICE });
-        fields.push(Field { name: "group's base", at: PLACES + 14, width: 1, limit: 255 });
+        fields.push(Field::new("segment's base", PLACES + 6, 8, MAX_SLICE));
+        fields.push(Field::new("group's base", PLACES + 14, 1, 255));
     }
     fields
 }
