@@ -435,8 +435,8 @@ fn counts_of_content(header: &[u8]) -> impl Iterator<Item = usize> + use<> {
     set_bits.into_iter().chain(sizes)
 }
 
-/// Returns the fields of a valid header of one of our own filters. Of the slices of a window, only the oldest and the
-/// newest are there.
+/// Returns the fields of a valid header of one of our own filters. Of the slices of a window, only the oldest that has
+/// items and the newest are there.
 fn header_fields(header: &[u8]) -> Vec<Field> {
     let error_rate = Field::new("error rate", 24, 8, 1f64.to_bits());
     let mut fields = vec![Field { is_double: true, ..error_rate }];
@@ -465,9 +465,11 @@ fn header_fields(header: &[u8]) -> Vec<Field> {
             add(RECORDS + 40, &[("history", 0, 8, u64::MAX), ("cursor", 8, 8, END - 1), ("cursor 2", 16, 8, END - 1)]);
             let (slices, number) = (RECORDS + 64, usize::from(header[RECORDS + 18]));
             if number > 0 {
+                let has_items = |&slice: &usize| header[slices + 24 * slice + 8..][..16] != [0; 16];
+                let filled = (0..number).find(has_items).unwrap_or(0);
                 let oldest = [("oldest until", 0, 8, MAX_SLICE), ("oldest items", 8, 8, MAX_ITEMS)];
                 let newest = [("newest until", 0, 8, MAX_SLICE), ("newest items", 8, 8, MAX_ITEMS)];
-                add(slices, &[oldest[0], oldest[1], ("oldest items 2", 16, 8, MAX_ITEMS)]);
+                add(slices + 24 * filled, &[oldest[0], oldest[1], ("oldest items 2", 16, 8, MAX_ITEMS)]);
                 add(slices + 24 * (number - 1), &[newest[0], newest[1], ("newest items 2", 16, 8, MAX_ITEMS)]);
             }
             slices + 24 * number

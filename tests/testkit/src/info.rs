@@ -31,9 +31,13 @@ pub fn is_filter(client: &mut Connection, key: &str) -> bool {
 
 /// Returns a field of the server's INFO, or an empty string if it is missing.
 pub fn info(client: &mut Connection, section: &str, field: &str) -> String {
-    let text: String = ask(client, &format!("INFO {section}"));
+    field_in(&ask::<String>(client, &format!("INFO {section}")), field).to_owned()
+}
+
+/// Returns a field in the text of INFO, or an empty string if it is missing.
+fn field_in<'a>(text: &'a str, field: &str) -> &'a str {
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    value.unwrap_or_default().trim().to_owned()
+    value.unwrap_or_default().trim()
 }
 
 /// Returns a number in the server's INFO, or 0 if it is missing.
@@ -42,7 +46,7 @@ pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
 }
 
 /// The gauges of a layout in INFO: filters, layers, bytes, items.
-type Gauges = [u64; 4];
+pub type Gauges = [u64; 4];
 
 /// The layouts by their names in INFO, with the arguments that create them. The seeds are fixed. So the same items
 /// always give the same filter, except in a filter that forgets: it also stores times. Its window ends long after the
@@ -56,7 +60,12 @@ pub const LAYOUTS: [(&str, &str); 4] = [
 
 /// Returns a figure of a layout in `INFO bf`.
 pub fn layout_figure(client: &mut Connection, layout: &str, figure: &str) -> u64 {
-    let figures = info(client, "bf", &format!("bf_{layout}"));
+    figure_in(&ask::<String>(client, "INFO bf"), layout, figure)
+}
+
+/// Returns a figure of a layout in the text of INFO.
+fn figure_in(text: &str, layout: &str, figure: &str) -> u64 {
+    let figures = field_in(text, &format!("bf_{layout}"));
     let number = figures.split(',').find_map(|pair| pair.strip_prefix(figure)?.strip_prefix('='));
     number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {figure} of {layout} in '{figures}'"))
 }
@@ -68,34 +77,47 @@ fn items_in_memory(client: &mut Connection, key: &str) -> u64 {
     items.map(|items| items.parse::<u64>().expect("a number")).sum()
 }
 
+/// The sums of the gauges of filters, for each of [`LAYOUTS`].
+pub type Sums = [Gauges; LAYOUTS.len()];
+
+/// Adds the gauges of a filter, which are fields of BF.INFO, to the sums.
+pub fn add_gauges(client: &mut Connection, key: &str, sums: &mut Sums) {
+    let layout: String = info_field(client, key, "LAYOUT");
+    let sums = &mut sums[LAYOUTS.iter().position(|(name, _)| *name == layout).expect("a layout")];
+    sums[0] += 1;
+    for (sum, field) in sums[1..].iter_mut().zip(["FILTERS", "SIZE"]) {
+        *sum += info_field::<u64>(client, key, field);
+    }
+    sums[3] += if layout == "windowed" { items_in_memory(client, key) } else { info_field(client, key, "ITEMS") };
+}
+
 /// Panics unless the gauges of `INFO bf` are the sums of the fields of BF.INFO over all filters.
 pub fn assert_figures_add_up(client: &mut Connection) {
-    let mut expected = [[0; 4]; LAYOUTS.len()];
+    let mut expected = Sums::default();
     for key in ask::<Vec<String>>(client, "KEYS *") {
-        if !is_filter(client, &key) {
-            continue;
+        if is_filter(client, &key) {
+            add_gauges(client, &key, &mut expected);
         }
-        let layout: String = info_field(client, &key, "LAYOUT");
-        let sums: &mut Gauges = &mut expected[LAYOUTS.iter().position(|(name, _)| *name == layout).expect("a layout")];
-        sums[0] += 1;
-        for (sum, field) in sums[1..].iter_mut().zip(["FILTERS", "SIZE"]) {
-            *sum += info_field::<u64>(client, &key, field);
-        }
-        sums[3] += if layout == "windowed" { items_in_memory(client, &key) } else { info_field(client, &key, "ITEMS") };
     }
+    assert_figures(client, &expected, "over all filters");
+}
+
+/// Panics unless the gauges of `INFO bf` are these sums.
+pub fn assert_figures(client: &mut Connection, expected: &Sums, case: &str) {
     let figures = ["filters", "layers", "bytes", "items"];
     let shown = |client: &mut Connection| {
-        LAYOUTS.map(|(layout, _)| figures.map(|figure| layout_figure(client, layout, figure)))
+        let text: String = ask(client, "INFO bf");
+        LAYOUTS.map(|(layout, _)| figures.map(|figure| figure_in(&text, layout, figure)))
     };
     // Some filters are freed in the background.
     let deadline = Instant::now() + PATIENCE;
-    while shown(client) != expected && Instant::now() < deadline {
+    while shown(client) != *expected && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(shown(client), expected, "{figures:?} of {LAYOUTS:?} in INFO, and as sums over all filters");
+    assert_eq!(shown(client), *expected, "{case}: {figures:?} of {LAYOUTS:?} in INFO, and as sums");
     for (index, figure) in figures.into_iter().enumerate() {
         let total = expected.iter().map(|sums| sums[index]).sum::<u64>();
-        assert_eq!(info_number(client, "bf", &format!("bf_{figure}")), total, "{figure}");
+        assert_eq!(info_number(client, "bf", &format!("bf_{figure}")), total, "{case}: {figure}");
     }
 }
 
