@@ -36,7 +36,7 @@ const LARGE_NATIVE: u8 = 251;
 const MAX_COUNT: u64 = 1 << 48;
 
 /// The maximum size of a table's directories in bytes, without the part that is proportional to its segments.
-const DIRECTORY_BYTES: usize = 9 << 20;
+pub(crate) const DIRECTORY_BYTES: usize = 9 << 20;
 
 /// The maximum number of bytes that a table takes for each byte of its dump, directories included.
 const BYTES_PER_DUMPED_BYTE: usize = 128;

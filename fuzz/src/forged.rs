@@ -10,7 +10,7 @@
 //! A filter takes at most ten times the bytes that were loaded, what its header claims, twice what the same additions take
 //! in an empty filter with the same parameters, and [`BYTES_PER_ADDITION`]: each may be the first in its segment. The size
 //! of a classic filter's next layer is claimed, too, so that one may also take what its additions were admitted to, and
-//! those of a filter that it is merged with.
+//! those of a filter that it is merged with. Composed segments can be so deep that their table has large directories.
 
 use std::num::NonZeroU64;
 
@@ -20,7 +20,7 @@ use oxbloom_filter::{DecodeError, Filter};
 use testkit::forgery::{ENTRIES, Entries, Forgery, KINDS, Sealed};
 use testkit::payload::Part;
 
-use crate::decoding::{MEMORY_LIMIT, saved, through_a_dump, whole};
+use crate::decoding::{DIRECTORY_BYTES, MEMORY_LIMIT, saved, through_a_dump, whole};
 use crate::input::{Reader, Writer, item};
 use crate::part::{self, Shape};
 use crate::watchdog::timed;
@@ -75,7 +75,7 @@ fn run(rest: &mut Reader<'_>) -> Option<()> {
         case += &format!(", {:?} {} = {value}", field.0, field.1.name);
         forgery.set(field, value);
     }
-    let mut other = None;
+    let (mut other, mut directories) = (None, 0);
     if let Some((table, number)) = rest.u8().zip(rest.u8())
         && forgery.tables() > 0
     {
@@ -93,6 +93,7 @@ fn run(rest: &mut Reader<'_>) -> Option<()> {
             None if filter.windowed().is_none() => {
                 case += ", composed entries";
                 forgery.replace(table, part::composed(rest, &Shape::of(&filter))?);
+                directories = DIRECTORY_BYTES as u64;
             }
             None => {}
         }
@@ -109,7 +110,9 @@ fn run(rest: &mut Reader<'_>) -> Option<()> {
         }
     }
     for filter in loaded {
-        Subject::new(&case, filter, other.as_ref(), &sealed).use_in_every_way();
+        let mut subject = Subject::new(&case, filter, other.as_ref(), &sealed);
+        subject.allowed += directories;
+        subject.use_in_every_way();
     }
     Some(())
 }
