@@ -1,5 +1,6 @@
 //! Creates filters.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::spec::{CreateParams, ErrorRate, Growth, Layout};
 /// assert_eq!(filter.expansion(), Some(2));
 /// # Ok::<(), oxbloom_filter::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[must_use]
 pub struct FilterBuilder {
     error_rate: f64,
@@ -333,6 +334,35 @@ impl FilterBuilder {
             return if self.slices.is_some() { invalid(InvalidWindow::SlicesAlone) } else { Ok(None) };
         }
         Ok(Some(Window { length, slices, refresh: self.refresh, rolling: self.rolling }))
+    }
+}
+
+impl fmt::Debug for FilterBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All options but the seed, which stays out of logs: anyone who knows it can craft collisions.
+        let FilterBuilder {
+            error_rate,
+            capacity,
+            expansion,
+            seed: _,
+            counting,
+            classic,
+            rolling,
+            window,
+            slices,
+            refresh,
+        } = self;
+        f.debug_struct("FilterBuilder")
+            .field("error_rate", error_rate)
+            .field("capacity", capacity)
+            .field("expansion", expansion)
+            .field("counting", counting)
+            .field("classic", classic)
+            .field("rolling", rolling)
+            .field("window", window)
+            .field("slices", slices)
+            .field("refresh", refresh)
+            .finish_non_exhaustive()
     }
 }
 

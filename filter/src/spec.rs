@@ -1,5 +1,6 @@
 //! The parameters of filters and of insertions.
 
+use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::kind::windowed::window::Window;
@@ -103,12 +104,20 @@ pub enum Layout {
 }
 
 /// The parameters of a filter of our own, except its capacity.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct OwnSpec {
     pub seed: u64,
     /// The false-positive rate of the whole filter.
     pub error_rate: ErrorRate,
     pub growth: Growth,
+}
+
+impl fmt::Debug for OwnSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The seed stays out of logs, those of headers included.
+        let OwnSpec { seed: _, error_rate, growth } = self;
+        f.debug_struct("OwnSpec").field("error_rate", error_rate).field("growth", growth).finish_non_exhaustive()
+    }
 }
 
 impl OwnSpec {
