@@ -127,6 +127,10 @@ impl FilterBuilder {
 
     /// Sets the seed of the hash, which is random by default.
     ///
+    /// A random seed is from the system's random numbers. If these fail, it is from the keys of the standard library's
+    /// hash maps, which may be easier to guess, and repeat in a forked process. Set a seed on a system without random
+    /// numbers.
+    ///
     /// Filters with equal options and seeds have the same bits for the same items, and can be merged. Anyone who knows
     /// the seed can craft items that collide.
     ///
@@ -370,7 +374,7 @@ impl fmt::Debug for FilterBuilder {
 const DEFAULT_STORED_EXPANSION: u32 = 2;
 
 /// Returns an unpredictable seed from the system's random numbers: those of the standard library would repeat after a
-/// fork. On a system without any, falls back to the standard library.
+/// fork. If the system's fail, falls back to the standard library, as [`seed`](FilterBuilder::seed) says.
 fn random_seed() -> u64 {
     getrandom::u64().unwrap_or_else(|_| RandomState::new().hash_one(0))
 }
