@@ -1,6 +1,5 @@
 //! The parameters of filters and of insertions.
 
-use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::kind::windowed::window::Window;
@@ -46,7 +45,7 @@ pub struct CreateParams {
 }
 
 /// What a filter was created with.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct Parameters {
     /// The false-positive rate of the whole filter, however far it grows. That of a classic filter is computed from the
     /// rate of its first layer, since only that is stored.
@@ -110,14 +109,6 @@ pub struct OwnSpec {
     /// The false-positive rate of the whole filter.
     pub error_rate: ErrorRate,
     pub growth: Growth,
-}
-
-impl fmt::Debug for OwnSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The seed stays out of logs, those of headers included.
-        let OwnSpec { seed: _, error_rate, growth } = self;
-        f.debug_struct("OwnSpec").field("error_rate", error_rate).field("growth", growth).finish_non_exhaustive()
-    }
 }
 
 impl OwnSpec {

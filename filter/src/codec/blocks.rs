@@ -81,11 +81,10 @@ impl Section for BlockedLayer {
         if self.set_bits() == 0 || position >= self.end() {
             return Ok(None);
         }
-        // The position is in the blocks, so it fits.
-        let start = (position as usize).div_euclid(BITS_CHUNK_BYTES) * BITS_CHUNK_BYTES;
-        let bits = &self.bytes()[start..];
-        let content = &bits[..bits.len().min(BITS_CHUNK_BYTES)];
-        Ok(Some(Part { content: Cow::Borrowed(content), end: (start + content.len()) as u64 }))
+        let all = self.bytes();
+        let start = position as usize & BITS_CHUNK_BYTES.wrapping_neg();
+        let end = start.saturating_add(BITS_CHUNK_BYTES).min(all.len());
+        Ok(Some(Part { content: Cow::Borrowed(&all[start..end]), end: end as u64 }))
     }
 
     fn content_bytes(&self) -> u64 {

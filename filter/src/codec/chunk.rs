@@ -23,6 +23,8 @@ use crate::memory::try_vec;
 /// they are copied. Chunks below 4 MiB take longer to save, since the compressor prepares a table for each string.
 pub const BITS_CHUNK_BYTES: usize = 4 << 20;
 
+const _: () = assert!(BITS_CHUNK_BYTES.is_power_of_two());
+
 /// The number of bytes at which a chunk of a table ends. It holds whole segments, and ends with the segment that
 /// reaches this size. Unlike bits, segments are copied to be saved; the copy is small, so that saves do not fail for
 /// lack of memory.
@@ -47,7 +49,7 @@ pub fn checksum(content: &[u8], end: u64, tag: u64) -> u64 {
 
 /// Returns the chunk of a dump stream for content that ends at `end`.
 pub fn seal(content: &[u8], end: u64, tag: u64) -> Result<Vec<u8>, Error> {
-    let mut bytes = try_vec(content.len() + TAG_BYTES + CHECKSUM_BYTES)?;
+    let mut bytes = try_vec(content.len().saturating_add(TAG_BYTES + CHECKSUM_BYTES))?;
     bytes.extend_from_slice(content);
     bytes.extend_from_slice(&tag.to_le_bytes());
     bytes.extend_from_slice(&checksum(content, end, tag).to_le_bytes());

@@ -9,6 +9,8 @@
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 pub(crate) mod blocks;
 mod bytes;
 pub mod chunk;

@@ -64,13 +64,13 @@ const WORD: usize = size_of::<u64>();
 /// See [`write_rdb`](super::write_rdb).
 pub(crate) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(), Error> {
     let mut first = header::encode(filter)?;
-    first.truncate(first.len() - CHECKSUM_BYTES);
+    first.truncate(first.len().saturating_sub(CHECKSUM_BYTES));
     let is_short = sections(filter).map(|placed| placed.section.content_bytes()).sum::<u64>() <= SHORT;
     if is_short {
         let mut appended = Ok(());
         each_part(filter, |part, _tag| {
             let length = part.content.len();
-            let padding = &[0; WORD][..length.next_multiple_of(WORD) - length];
+            let padding = &[0; WORD][..padding(length)];
             let length = (length as u64).to_le_bytes();
             appended = appended.and_then(|()| append(&mut first, &[&length, &part.content, padding]));
         })?;
@@ -101,7 +101,7 @@ pub(crate) fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool
     if !admit(header.described().memory()) {
         return Err(DecodeError::OutOfMemory);
     }
-    let encoded = &first[..first.len() - short.len()];
+    let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
     let mut loader = Loader::of_own(header.described(), encoded)?;
     if short.is_empty() {
         loader.fill(header.described(), || Ok((source.string()?, Some(source.unsigned()?))))?;
@@ -120,22 +120,27 @@ fn take_short<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], DecodeError> {
     let length = usize::try_from(fields.u64()?).ok().filter(|&length| length <= MAX_FIRST);
     let length = length.ok_or(DecodeError::Corrupt)?;
     let content = fields.take(length)?;
-    fields.zeros(length.next_multiple_of(WORD) - length)?;
+    fields.zeros(padding(length))?;
     Ok(content)
+}
+
+/// Returns the number of zeros that follow content of this length.
+fn padding(length: usize) -> usize {
+    length.wrapping_neg() % WORD
 }
 
 /// See [`next_chunk`](super::next_chunk).
 pub(crate) fn next_chunk(filter: &dyn Stored, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
     let position = match cursor {
         HEADER_CURSOR => 0,
-        FIRST_CHUNK_CURSOR.. => cursor - FIRST_CHUNK_CURSOR,
+        FIRST_CHUNK_CURSOR.. => cursor.saturating_sub(FIRST_CHUNK_CURSOR),
         _ => return Ok(None),
     };
     for Placed { section, start, tag } in sections(filter) {
         if let Some(part) = section.part_at(position.saturating_sub(start))? {
-            let end = start + part.end;
+            let end = start.saturating_add(part.end);
             let data = Cow::Owned(chunk::seal(&part.content, end, tag)?);
-            return Ok(Some(DumpChunk { cursor: FIRST_CHUNK_CURSOR + end, data }));
+            return Ok(Some(DumpChunk { cursor: FIRST_CHUNK_CURSOR.saturating_add(end), data }));
         }
     }
     Ok(None)

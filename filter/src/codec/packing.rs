@@ -13,18 +13,15 @@ const WORD: usize = 8;
 pub fn pack(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let (words, rest) = bytes.as_chunks::<WORD>();
     debug_assert!(rest.is_empty());
-    let mut packed = try_vec(words.len() * (1 + WORD))?;
+    let mut packed = try_vec(words.len().saturating_mul(1 + WORD))?;
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
         let nonzero = word.iter().enumerate().filter(|(_, byte)| **byte != 0);
         packed.push(nonzero.clone().fold(0, |tag, (index, _)| tag | 1 << index));
         packed.extend(nonzero.map(|(_, byte)| byte));
         if *word == [0; WORD] {
-            let mut further = 0;
-            while further < u8::MAX && words.next_if(|next| **next == [0; WORD]).is_some() {
-                further += 1;
-            }
-            packed.push(further);
+            let further = std::iter::from_fn(|| words.next_if(|next| **next == [0; WORD])).take(u8::MAX.into());
+            packed.push(further.count() as u8);
         }
     }
     Ok(packed)
@@ -36,23 +33,25 @@ pub fn pack(bytes: &[u8]) -> Result<Vec<u8>, Error> {
 ///
 /// [`DecodeError::Corrupt`] if the packed bytes end within a word, or there are more than `max` bytes.
 pub fn unpack(mut packed: &[u8], max: usize) -> Result<Vec<u8>, DecodeError> {
-    let mut bytes = try_vec(max)?;
+    // A tag that exceeds the limit is followed by at most 256 words.
+    let mut bytes = try_vec(max.saturating_add(256 * WORD))?;
     while let Some((&tag, rest)) = packed.split_first() {
         let mut word = [0; WORD];
         let nonzero = rest.split_at_checked(tag.count_ones() as usize).ok_or(DecodeError::Corrupt)?;
         packed = nonzero.1;
         let places = (0..WORD).filter(|index| tag >> index & 1 == 1);
         places.zip(nonzero.0).for_each(|(index, &byte)| word[index] = byte);
-        let mut words = 1;
+        let mut further = 0;
         if tag == 0 {
-            let (&further, rest) = packed.split_first().ok_or(DecodeError::Corrupt)?;
-            words += usize::from(further);
-            packed = rest;
+            (further, packed) =
+                packed.split_first().map(|(further, rest)| (*further, rest)).ok_or(DecodeError::Corrupt)?;
         }
-        if bytes.len() + words * WORD > max {
+        for _ in 0..=further {
+            bytes.extend_from_slice(&word);
+        }
+        if bytes.len() > max {
             return Err(DecodeError::Corrupt);
         }
-        (0..words).for_each(|_| bytes.extend_from_slice(&word));
     }
     Ok(bytes)
 }

@@ -59,7 +59,7 @@ pub(crate) fn sections(filter: &dyn Stored) -> impl Iterator<Item = Placed<&dyn 
     let mut start = 0;
     filter.sections().into_iter().flatten().zip(filter.tags()).map(move |(section, tag)| {
         let placed = Placed { section, start, tag };
-        start += section.end();
+        start = start.saturating_add(section.end());
         placed
     })
 }

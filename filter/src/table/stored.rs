@@ -125,7 +125,8 @@ impl Table {
         }
         // Segments with entries ask for more when entries are added to them.
         let into_empty = segments.iter().filter(|(path, _)| self.segment(*path).slots() == 0);
-        let bytes = into_empty.map(|(_, segment)| (size_of::<Segment>() + segment.allocated()) as u64).sum();
+        let bytes =
+            into_empty.map(|(_, segment)| size_of::<Segment>().saturating_add(segment.allocated()) as u64).sum();
         if !admit(bytes) {
             return Err(DecodeError::OutOfMemory);
         }
@@ -180,7 +181,7 @@ impl Table {
     fn copies_of_filled(&self, others: &[(Path, Segment)]) -> Result<Vec<(Path, Segment)>, Error> {
         let position_of = |path: Path| (path >> (Path::BITS - POSITION_BITS)) as Position;
         let (Some((first, _)), Some((last, segment))) = (others.first(), others.last()) else { return Ok(Vec::new()) };
-        let end = position_of(*last) + (END >> segment.depth());
+        let end = end_of_segment(position_of(*last), segment);
         let (mut filled, mut position) = (Vec::new(), self.start_of(*first));
         while position < end {
             let segment = self.segment(path_at(position));
@@ -188,7 +189,7 @@ impl Table {
                 filled.try_reserve(1).map_err(|_| Error::OutOfMemory)?;
                 filled.push((path_at(position), segment.try_clone()?));
             }
-            position += END >> segment.depth();
+            position = end_of_segment(position, segment);
         }
         Ok(filled)
     }
@@ -206,19 +207,19 @@ impl Table {
         if self.pages.get(path).depth() > segment.depth() {
             return;
         }
-        let mut deepest = path;
+        let mut half = path;
         while self.segment(path).depth() > segment.depth() {
-            let depth = self.segment(deepest).depth();
-            let bit = 1 << (Path::BITS - depth);
-            if self.segment(deepest ^ bit).depth() > depth {
-                deepest ^= bit;
+            let depth = self.segment(half).depth();
+            let buddy = half ^ Path::unbounded_shl(1, Path::BITS.saturating_sub(depth));
+            if self.segment(buddy).depth() > depth {
+                half = buddy;
                 continue;
             }
-            for half in [deepest & !bit, deepest | bit] {
+            for half in [half, buddy] {
                 self.replace(half, self.empty_segment(depth));
             }
-            self.merge_buddies(deepest, self.empty_segment(depth - 1));
-            deepest = path;
+            self.merge_buddies(half, self.empty_segment(depth.saturating_sub(1)));
+            half = path;
         }
         self.replace(path, segment);
     }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use oxbloom_filter::internals::codec::{self, Header, Origin};
 use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, InvalidWindow, MergeError, Mismatch};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -209,13 +208,8 @@ fn seeds_are_random_and_stay_out_of_logs() {
     assert!((0..100).all(|index| !seeds[..index].contains(&seeds[index])));
     let builder = Filter::builder().seed(0x1234_5678_9ABC_DEF0);
     let filter = builder.build().unwrap();
-    let header = Header::decode(&codec::encode_header(&filter).unwrap(), Origin::Client).unwrap();
-    for (shown, known) in [
-        (format!("{filter:?}"), "capacity: 100"),
-        (format!("{builder:?}"), "capacity: 100"),
-        (format!("{header:?}"), "error_rate: ErrorRate(0.01)"),
-    ] {
-        assert!(shown.contains(known) && !shown.contains("1311768467463790320"), "{shown}");
+    for shown in [format!("{filter:?}"), format!("{builder:?}")] {
+        assert!(shown.contains("capacity: 100") && !shown.contains("1311768467463790320"), "{shown}");
     }
 }
 

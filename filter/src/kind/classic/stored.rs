@@ -22,6 +22,8 @@
 //! and the bit arrays, laid end to end, in chunks of at most 16 MiB of one layer. The cursor of a chunk is one more
 //! than the offset of its end. There are no checksums: a damaged chunk cannot be detected.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use std::borrow::Cow;
 
 use crate::array::Bytes;
@@ -79,10 +81,10 @@ pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> b
     if !(1..=layer::MAX_LAYERS as u64).contains(&count) {
         return Err(DecodeError::Corrupt);
     }
-    let mut bytes = 0;
+    let mut bytes = 0u64;
     let layers = decode_all(count as usize, || {
-        let layer = read_layer(version, source, |more| admit(bytes + more))?;
-        bytes += layer.bytes().len() as u64;
+        let layer = read_layer(version, source, |more| admit(bytes.saturating_add(more)))?;
+        bytes = bytes.saturating_add(layer.bytes().len() as u64);
         Ok(layer)
     })?;
     Ok(ClassicFilter::from_layers(spec, layers).into_content()?.into())
@@ -128,7 +130,7 @@ fn checked_cast<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
 pub fn encode_header(filter: &ClassicFilter) -> Result<Vec<u8>, Error> {
     let ClassicSpec { options, expansion } = filter.spec();
     let layers = filter.chain();
-    let mut header = try_vec(FIXED_BYTES + layers.len() * LAYER_BYTES)?;
+    let mut header = try_vec(FIXED_BYTES.saturating_add(layers.len().saturating_mul(LAYER_BYTES)))?;
     header.extend_from_slice(&filter.items().to_le_bytes());
     for number in [layers.len() as u32, options.bits(), *expansion] {
         header.extend_from_slice(&number.to_le_bytes());
@@ -159,7 +161,7 @@ impl ClassicHeader {
         let items = fields.u64()?;
         let count = fields.u32()? as usize;
         let spec = spec(fields.u32()?, fields.u32()?)?;
-        if !(1..=layer::MAX_LAYERS).contains(&count) || fields.0.len() != count * LAYER_BYTES {
+        if !(1..=layer::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(LAYER_BYTES) {
             return Err(DecodeError::Corrupt);
         }
         let layers = decode_all(count, || decode_layer(&mut fields, origin))?;
@@ -205,7 +207,7 @@ pub fn next_chunk(filter: &ClassicFilter, cursor: u64) -> Option<DumpChunk<'_>> 
     let (layer, within) = filter.locate(offset)?;
     let bits = &filter.chain()[layer].bytes()[within..];
     let bits = &bits[..bits.len().min(CLASSIC_CHUNK_BYTES)];
-    Some(DumpChunk { cursor: cursor + bits.len() as u64, data: Cow::Borrowed(bits) })
+    Some(DumpChunk { cursor: cursor.saturating_add(bits.len() as u64), data: Cow::Borrowed(bits) })
 }
 
 /// See [`load_chunk`](crate::codec::load_chunk).
@@ -224,5 +226,5 @@ pub fn load_chunk<'a>(
         Origin::Replication => layer.replace_part(within, data),
     };
     let changed = changed.ok_or(DecodeError::BeyondLayer)?;
-    Ok(LoadedChunk { bytes: &layer.bytes()[within..within + data.len()], changed })
+    Ok(LoadedChunk { bytes: &layer.bytes()[within..][..data.len()], changed })
 }

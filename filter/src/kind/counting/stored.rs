@@ -10,6 +10,8 @@
 //! the filter's counts and on its history, a sum of hashes of all writes. Chunks are accepted only while neither the
 //! source nor the copy has been written to since the header was encoded.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::codec::header::{KindCode, Preamble};

@@ -5,6 +5,8 @@
 //! chunk of the table also covers the lengths of its fingerprints. So the chunks of a filter also fit a copy that was
 //! written to: bits are OR-ed in, and entries added, so that a filter can be written to while it is copied.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::array::try_box;

@@ -14,6 +14,8 @@
 //! As in [counting filters](crate::kind::counting::stored), chunks are accepted only if neither the source nor the copy was written
 //! to since the header was encoded. Positions of the second table follow those of the first.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use std::num::NonZeroU64;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
