@@ -76,6 +76,7 @@ impl Record {
     pub(crate) fn build(&self) -> Result<Table, DecodeError> {
         let mut table = Table::new(self.addressing, self.payload)?;
         table.set_counts(self.items, self.occurrences);
+        table.announce_segments(self.segments);
         Ok(table)
     }
 

@@ -177,6 +177,8 @@ pub struct Table {
     /// The number of additions less the number of removals.
     occurrences: u64,
     segments: u64,
+    /// The number of segments that the complete table has, if this one is loaded from a header and chunks.
+    announced_segments: u64,
     slots: u64,
     /// The sum of the fractions of all paths that the entries match. Overlaps count twice.
     coverage: Coverage,
@@ -207,6 +209,7 @@ impl Table {
             count: ItemCount::default(),
             occurrences: 0,
             segments: 1,
+            announced_segments: 1,
             slots: 0,
             coverage: Coverage(0),
             segment_bytes: 0,

@@ -232,7 +232,8 @@ impl Table {
         let max_bytes = match self.addressing {
             // Forged segments take six bytes each, and can have any depth.
             Addressing::Growing(_) => {
-                DIRECTORY_BYTES.saturating_add(DIRECTORY_BYTES_PER_SEGMENT.saturating_mul(self.segments))
+                let segments = self.segments.max(self.announced_segments);
+                DIRECTORY_BYTES.saturating_add(DIRECTORY_BYTES_PER_SEGMENT.saturating_mul(segments))
             }
             Addressing::Fixed(_) => u64::MAX,
         };
@@ -319,6 +320,12 @@ impl Table {
             _ => u128::from(count) * self.addressing.coverage_of_value(segment, 1 << zeros),
         };
         alike.iter().enumerate().map(of).sum()
+    }
+
+    /// Announces the number of segments that a header states, for whose memory the caller has asked. They may have as
+    /// much of a directory as that number needs.
+    pub fn announce_segments(&mut self, segments: u64) {
+        self.announced_segments = segments;
     }
 
     /// Sets the counts of items and occurrences of a decoded table.

@@ -252,6 +252,18 @@ fn a_part_for_which_memory_is_refused_changes_nothing() {
     }
 }
 
+/// A part of a table of `10^11` items is far deeper than the few segments of the part need.
+#[test]
+fn deep_parts_load_if_the_header_announces_as_many_segments() {
+    const DEPTH: u8 = 26;
+    let mut part = [0u64.to_le_bytes(), (END >> DEPTH << 1).to_le_bytes()].concat();
+    part.extend([DEPTH, 5, 0, 0, 0, 0].repeat(2));
+    let mut table = new(0.01, 0, true, Payload::Nothing);
+    assert_eq!(table.add_part(&part, &mut |_| true), Err(DecodeError::Corrupt));
+    table.announce_segments(1 << DEPTH);
+    assert_eq!(table.add_part(&part, &mut |_| true), Ok(false));
+}
+
 /// An empty table of fixed size has no directory. The first item asks for it.
 #[test]
 fn the_directory_of_a_large_table_is_asked_for() {
