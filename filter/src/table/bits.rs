@@ -193,15 +193,26 @@ fn positions(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The selection for processors with BMI2. Only code that is compiled for them may name this type.
+/// The selection for processors with BMI2. [`with_bmi2`] is the only way to get it.
 #[cfg(target_arch = "x86_64")]
-pub(super) struct Bmi2;
+struct Bmi2;
+
+/// Returns the selection for processors with BMI2. Its type stays private, so that no other code can choose it.
+///
+/// # Safety
+///
+/// The processor must have BMI2.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) unsafe fn with_bmi2() -> impl Select {
+    Bmi2
+}
 
 #[cfg(target_arch = "x86_64")]
 impl Select for Bmi2 {
     #[inline(always)]
     fn select(word: u64, rank: u32) -> u32 {
-        // SAFETY: the type is only named where the processor has BMI2.
+        // SAFETY: who called `with_bmi2` promised that the processor has BMI2.
         unsafe { std::arch::x86_64::_pdep_u64(1 << rank, word) }.trailing_zeros()
     }
 

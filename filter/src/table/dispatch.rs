@@ -11,8 +11,12 @@ macro_rules! dispatched {
                 #[multiversion::multiversion(targets("x86_64+bmi1+bmi2+lzcnt+popcnt"))]
                 fn dispatch($table: $type $(, $arg: $arg_type)*) $(-> $result)? {
                     multiversion::target::match_target! {
-                        "x86_64+bmi1+bmi2+lzcnt+popcnt" => $table.$with::<$crate::table::bits::Bmi2>($($arg),*),
-                        _ => $table.$with::<$crate::table::bits::Broadword>($($arg),*),
+                        "x86_64+bmi1+bmi2+lzcnt+popcnt" => {
+                            // SAFETY: this is only called on processors with BMI2.
+                            let select = unsafe { $crate::table::bits::with_bmi2() };
+                            $table.$with(select $(, $arg)*)
+                        },
+                        _ => $table.$with($crate::table::bits::Broadword $(, $arg)*),
                     }
                 }
                 dispatch(self $(, $arg)*)

@@ -88,7 +88,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn remembers_with<S: Select>(&self, hash: Hash, forgotten: u64) -> bool {
+    fn remembers_with<S: Select>(&self, _select: S, hash: Hash, forgotten: u64) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
         segment.prefetch_estimated(segment.group(path));
@@ -98,7 +98,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn find_remembered_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
+    fn find_remembered_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
         let addressing = self.addressing;
         let is_wanted = |found: &bool| !found;
         self.for_each_run::<S, _>(self.suffix_bits(), hashes, found, is_wanted, |found, segment, run, remainder| {
@@ -109,6 +109,7 @@ impl Table {
     #[inline(always)]
     fn add_to_slice_with<S: Select>(
         &mut self,
+        _select: S,
         hash: Hash,
         addition: SliceAddition,
         admit: Admit<'_>,

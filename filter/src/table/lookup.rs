@@ -73,7 +73,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn contains_with<S: Select>(&self, hash: Hash) -> bool {
+    fn contains_with<S: Select>(&self, _select: S, hash: Hash) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
         segment.prefetch_estimated(segment.group(path));
@@ -82,7 +82,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn find_with<S: Select>(&self, hashes: &[Hash], found: &mut [bool]) {
+    fn find_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool]) {
         let is_wanted = |found: &bool| !found;
         self.for_each_run::<S, _>(
             self.addressing.terminator(),
@@ -96,7 +96,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn count_all_with<S: Select>(&self, hashes: &[Hash], counts: &mut [u64]) {
+    fn count_all_with<S: Select>(&self, _select: S, hashes: &[Hash], counts: &mut [u64]) {
         counts.fill(0);
         let is_wanted = |_: &u64| true;
         self.for_each_run::<S, _>(
@@ -159,7 +159,7 @@ impl Table {
         }
     }
 
-    fn count_with<S: Select>(&self, hash: Hash) -> u64 {
+    fn count_with<S: Select>(&self, _select: S, hash: Hash) -> u64 {
         let path = self.path(hash);
         let segment = self.segment(path);
         let address = segment.address(path, self.addressing.terminator());

@@ -26,7 +26,7 @@ dispatched! {
 
 impl Table {
     #[inline(always)]
-    fn add_with<S: Select>(&mut self, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
+    fn add_with<S: Select>(&mut self, _select: S, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
         let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
         let (mut may_double, has_max_items) = (true, self.count.items() >= MAX_ITEMS);
         loop {
@@ -75,7 +75,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn remove_with<S: Select>(&mut self, hash: Hash) -> bool {
+    fn remove_with<S: Select>(&mut self, _select: S, hash: Hash) -> bool {
         let (path, addressing) = (self.path(hash), self.addressing);
         let segment = self.segment_mut(path);
         let address = segment.address(path, addressing.terminator());

@@ -161,6 +161,11 @@ fn plans_of_impossible_filters_are_rejected() {
     assert_eq!(builder.growing(2).plan(u64::MAX).err(), Some(Error::OutOfMemory));
     assert_eq!(builder.counting().capacity(u64::MAX).plan(1).err(), Some(Error::OutOfMemory));
     assert_eq!(builder.capacity(u64::MAX).plan(1).err(), Some(Error::OutOfMemory));
+    let windows = [builder.window(Duration::from_secs(1)), builder.rolling(), builder.rolling().slices(2)];
+    for builder in windows.map(|builder| builder.capacity(u64::MAX)) {
+        assert_eq!(builder.plan(1).err(), Some(Error::OutOfMemory));
+        assert_eq!(builder.build().err(), Some(Error::OutOfMemory));
+    }
     assert_eq!(builder.classic().growing(1).plan(u64::MAX).err(), Some(Error::CannotGrow));
     assert_eq!(builder.error_rate(2.0).plan(1).err(), Some(Error::InvalidErrorRate));
 }
