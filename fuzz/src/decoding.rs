@@ -394,8 +394,10 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let file = saved(filter);
     let mut reader = Reader(&file);
     let copy = match filter.kind() {
-        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => codec::read_own_rdb(&mut reader, |_| true),
-        FilterKind::Classic => classic::read_rdb(classic::VERSION, &mut reader, |_| true),
+        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => {
+            codec::read_own_rdb(&mut reader, &mut |_| true)
+        }
+        FilterKind::Classic => classic::read_rdb(classic::VERSION, &mut reader, &mut |_| true),
     };
     assert!(reader.0.is_empty());
     copy.expect("a sound file")
@@ -408,11 +410,11 @@ pub(crate) fn saved(filter: &Filter) -> Vec<u8> {
 }
 
 fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
-    codec::read_own_rdb(&mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
+    codec::read_own_rdb(&mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
 }
 
 fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
-    classic::read_rdb(version, &mut Reader(file), |bytes| bytes <= MEMORY_LIMIT)
+    classic::read_rdb(version, &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
 }
 
 /// Returns one of our own headers with the right checksum, and other bytes unchanged.

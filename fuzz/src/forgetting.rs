@@ -153,7 +153,7 @@ impl Subject {
     fn copied(&self) -> Filter {
         let mut file = Writer::default();
         codec::write_rdb(&self.filter, &mut file).expect("little memory");
-        let from_file = codec::read_own_rdb(&mut Reader(&file.0), |_| true).expect("a sound file");
+        let from_file = codec::read_own_rdb(&mut Reader(&file.0), &mut |_| true).expect("a sound file");
         check_same(&from_file, &self.filter.try_clone().expect("little memory"));
         Filter::from_bytes(&self.filter.to_bytes().expect("little memory")).expect("sound bytes")
     }

@@ -22,7 +22,7 @@
 use std::borrow::Cow;
 
 use oxbloom_filter::internals::codec::{self, Sink, Source, classic, header};
-use oxbloom_filter::internals::{Bytes, FilterKind};
+use oxbloom_filter::internals::{Admit, Bytes, FilterKind};
 use oxbloom_filter::{DecodeError, Error, Filter};
 
 const MODULE_VALUE: u8 = 7;
@@ -128,7 +128,7 @@ impl Sink for Writer {
 }
 
 /// Decodes a DUMP payload. Calls `admit` with the memory that the filter will take, in bytes. `admit` may reject it.
-pub(crate) fn decode(payload: &[u8], admit: impl Fn(u64) -> bool) -> Result<Filter, DecodeError> {
+pub(crate) fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let (value, version) = checked.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     if u16::from_le_bytes(*version) < FIRST_RDB_VERSION || u64::from_le_bytes(*checksum) != crc64(checked) {

@@ -338,18 +338,12 @@ fn decode(bytes: &[u8], max_memory: u64) -> PyResult<Filter> {
     if !dump::is_payload(bytes) {
         return Filter::from_bytes_within(bytes, max_memory).map_err(|error| undecodable_within(error, max_memory));
     }
-    let rejected = std::cell::Cell::new(None);
-    let admit = |bytes| {
-        let admitted = bytes <= max_memory;
-        if !admitted {
-            rejected.set(Some(bytes));
-        }
-        admitted
-    };
-    dump::decode(bytes, admit).map_err(|error| match rejected.get() {
-        Some(bytes) => too_large(bytes, max_memory),
-        None => undecodable(error),
-    })
+    let mut taken = 0u64;
+    let decoded = dump::decode(bytes, &mut |more| {
+        taken = taken.saturating_add(more);
+        taken <= max_memory
+    });
+    decoded.map_err(|error| if taken > max_memory { too_large(taken, max_memory) } else { undecodable(error) })
 }
 
 #[pymethods]

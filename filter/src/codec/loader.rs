@@ -5,6 +5,7 @@ use super::section::MAX_SECTIONS;
 use super::{Format, FormatMut, Header, Origin, append, chunk, header, load_chunk};
 use crate::error::DecodeError;
 use crate::filter::Filter;
+use crate::memory::Admit;
 
 /// A filter that is being loaded.
 pub struct Loader {
@@ -63,12 +64,19 @@ impl Loader {
     }
 
     /// Fills a filter of our own with its chunks. `next` returns the content of each, in order, and its checksum, unless
-    /// another checksum covers it.
+    /// another checksum covers it. Calls `admit` with the bytes that tables take beyond what the header said.
     pub(super) fn fill<B: AsRef<[u8]>>(
         &mut self,
         header: &dyn Described,
         mut next: impl FnMut() -> Result<(B, Option<u64>), DecodeError>,
+        admit: Admit<'_>,
     ) -> Result<(), DecodeError> {
+        let mut said = header.memory().saturating_sub(self.filter.memory_usage() as u64);
+        let mut admit = |bytes: u64| {
+            let more = bytes.saturating_sub(said);
+            said = said.saturating_sub(bytes);
+            more == 0 || admit(more)
+        };
         let FormatMut::Own(filter) = FormatMut::of(&mut self.filter) else { return Err(DecodeError::Corrupt) };
         let tags: [u64; MAX_SECTIONS] = filter.tags();
         let sections = filter.sections_mut().into_iter().flatten().zip(tags).zip(header.has_chunks());
@@ -81,7 +89,7 @@ impl Loader {
                 if checksum.is_some_and(|checksum| checksum != chunk::checksum(content, end, tag)) {
                     return Err(DecodeError::Corrupt);
                 }
-                section.restore(content, end, &mut |_bytes| true)?;
+                section.restore(content, end, &mut admit)?;
                 position = end;
             }
         }

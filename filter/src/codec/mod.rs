@@ -112,9 +112,9 @@ pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
     }
 }
 
-/// Reads one of our own filters from RDB values. Calls `admit` with the bytes that it will take; `admit` may reject
-/// them.
-pub fn read_own_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
+/// Reads one of our own filters from RDB values. Calls `admit` with the bytes that it will take, and with those that a
+/// table takes beyond what the header said; `admit` may reject them.
+pub fn read_own_rdb(source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
     own::read_rdb(source, admit)
 }
 

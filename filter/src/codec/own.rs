@@ -90,7 +90,7 @@ pub(crate) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(),
 }
 
 /// See [`read_own_rdb`](super::read_own_rdb).
-pub(crate) fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool) -> Result<Filter, DecodeError> {
+pub(crate) fn read_rdb(source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let first = source.string()?;
     let (packed, checksum) = first.as_ref().split_last_chunk().ok_or(DecodeError::Corrupt)?;
     if u64::from_le_bytes(*checksum) != xxh3_64(packed) {
@@ -104,10 +104,10 @@ pub(crate) fn read_rdb(source: &mut impl Source, admit: impl FnOnce(u64) -> bool
     let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
     let mut loader = Loader::of_own(header.described(), encoded)?;
     if short.is_empty() {
-        loader.fill(header.described(), || Ok((source.string()?, Some(source.unsigned()?))))?;
+        loader.fill(header.described(), || Ok((source.string()?, Some(source.unsigned()?))), admit)?;
     } else {
         let mut fields = Fields(short);
-        loader.fill(header.described(), || Ok((take_short(&mut fields)?, None)))?;
+        loader.fill(header.described(), || Ok((take_short(&mut fields)?, None)), admit)?;
         if !fields.0.is_empty() {
             return Err(DecodeError::Corrupt);
         }

@@ -274,31 +274,42 @@ impl Table {
     /// [`Error::CannotGrow`] if the directories would take more than `max_bytes` bytes; [`Error::OutOfMemory`] if
     /// `admit` rejects them, or they cannot be allocated.
     fn prepare_split(&mut self, path: Path, max_bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
-        let page = self.pages.get(path);
-        if page.get(path).depth() == page.depth() + page.bits() {
-            let more = if page.bits() == PAGE_BITS { self.pages.bytes() } else { page.bytes() };
-            if self.directory_bytes.saturating_add(more) as u64 > max_bytes {
-                return Err(Error::CannotGrow);
-            }
-            if !admit(more as u64) {
-                return Err(Error::OutOfMemory);
-            }
-            if page.bits() == PAGE_BITS {
-                let before = self.pages.bytes();
-                self.pages.prepare_split(path)?;
-                self.directory_bytes = self.directory_bytes + self.pages.bytes() - before;
-                let page = self.pages.get_mut(path);
-                let before = page.bytes();
-                let halves = page.split_in_two()?;
-                self.directory_bytes = self.directory_bytes + halves[0].bytes() + halves[1].bytes() - before;
-                self.pages.split(path, halves);
-            }
+        let is_fine = |page: &Directory<Segment>| page.get(path).depth() < page.depth() + page.bits();
+        if !is_fine(self.pages.get(path)) && self.pages.get(path).bits() == PAGE_BITS {
+            self.split_page(path, max_bytes, admit)?;
         }
-        let page = self.pages.get_mut(path);
-        let before = page.bytes();
-        page.prepare_split(path)?;
-        self.directory_bytes = self.directory_bytes + page.bytes() - before;
+        let page = self.pages.get(path);
+        if !is_fine(page) {
+            let before = page.bytes();
+            self.ask_for_directory(before, max_bytes, admit)?;
+            let page = self.pages.get_mut(path);
+            page.prepare_split(path)?;
+            self.directory_bytes = self.directory_bytes + page.bytes() - before;
+        }
         Ok(())
+    }
+
+    /// Splits a page in two.
+    #[cold]
+    fn split_page(&mut self, path: Path, max_bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
+        let (pages, page) = (self.pages.bytes(), self.pages.get(path).bytes());
+        if self.pages.get(path).depth() == self.pages.bits() {
+            self.ask_for_directory(pages, max_bytes, admit)?;
+            self.pages.prepare_split(path)?;
+            self.directory_bytes = self.directory_bytes + self.pages.bytes() - pages;
+        }
+        let halves = self.pages.get_mut(path).split_in_two()?;
+        self.directory_bytes = self.directory_bytes + halves[0].bytes() + halves[1].bytes() - page;
+        self.pages.split(path, halves);
+        Ok(())
+    }
+
+    /// Asks for `more` bytes of directories.
+    fn ask_for_directory(&self, more: usize, max_bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
+        if self.directory_bytes.saturating_add(more) as u64 > max_bytes {
+            return Err(Error::CannotGrow);
+        }
+        if admit(more as u64) { Ok(()) } else { Err(Error::OutOfMemory) }
     }
 
     /// Frees unused memory of a segment after a removal: halves its quotients, or reallocates it. If an allocation for

@@ -1,9 +1,14 @@
-//! The memory of a filter, compared with RedisBloom's for the same request.
+//! The memory of a filter: compared with RedisBloom's for the same request, and asked for before it is taken.
+
+use std::num::NonZeroU64;
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{Growth, OnDuplicate};
+use oxbloom_filter::internals::codec::{self, Header, Origin};
+use oxbloom_filter::internals::{
+    CreateParams, ErrorRate, FilterKind, Growth, InsertOptions, Layout, MergeOp, OnDuplicate, Window, classic,
+};
 
-use crate::model::{by, filter, item, memory_when_aligned, through_a_file, whole};
+use crate::model::{by, chunks, filter, item, memory_when_aligned, read_from_file, through_a_file, whole};
 
 /// The bytes that the key `k` itself adds to `MEMORY USAGE`.
 const KEY_BYTES: usize = 32;
@@ -149,5 +154,95 @@ fn an_addition_without_memory_leaves_no_part_of_a_table() {
         assert_eq!(whole(&filter), whole(&other), "with {admitted} admitted requests");
         assert!((0..handled as u64).all(|number| filter.contains(item(number))));
         assert_eq!(handled == 10, filter.num_layers() == 1, "{handled} items");
+    }
+}
+
+/// Returns the parameters of filters of all kinds.
+fn all_kinds() -> Vec<CreateParams> {
+    let window = |length, rolling| Layout::Windowed {
+        seed: 7,
+        window: Window { length: NonZeroU64::new(length), slices: 4, refresh: false, rolling },
+    };
+    let [native, counting] = [Layout::Native { seed: 7 }, Layout::Counting { seed: 7 }];
+    let classic = Layout::Classic { stored_expansion: 2 };
+    let kinds = [
+        (100, by(2), native),
+        (200_000, Growth::Fixed, native),
+        (100, by(2), counting),
+        (200_000, Growth::Fixed, counting),
+        (100, by(2), window(8000, false)),
+        (200_000, Growth::Fixed, window(8000, false)),
+        (1000, Growth::Fixed, window(0, true)),
+        (1000, Growth::Fixed, window(8000, true)),
+        (100, by(2), classic),
+    ];
+    let error_rate = ErrorRate::new(0.01).unwrap();
+    let params = |(capacity, growth, layout)| CreateParams {
+        error_rate,
+        capacity: NonZeroU64::new(capacity).unwrap(),
+        growth,
+        layout,
+    };
+    kinds.map(params).to_vec()
+}
+
+/// The bytes that a filter has asked for.
+#[derive(Default)]
+struct Ledger(u64);
+
+impl Ledger {
+    fn admit(&mut self) -> impl FnMut(u64) -> bool {
+        |bytes| {
+            self.0 += bytes;
+            true
+        }
+    }
+
+    /// Panics if a filter takes more than it has asked for, besides the values of the filter and of classic layers.
+    fn check(&self, filter: &Filter, what: &str) {
+        let values = match filter.kind() {
+            FilterKind::Classic => classic::FILTER_BYTES + classic::LAYER_BYTES * filter.num_layers(),
+            FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => size_of::<Filter>(),
+        };
+        let taken = (filter.memory_usage() - values) as u64;
+        assert!(taken <= self.0, "{what}: {filter:?} takes {taken} bytes, and asked for {}", self.0);
+    }
+}
+
+#[test]
+fn a_filter_asks_for_all_memory_that_it_takes() {
+    const ITEMS: u64 = 100_000;
+    for params in all_kinds() {
+        let mut ledger = Ledger::default();
+        let mut filter = Filter::create(params, &mut ledger.admit()).unwrap();
+        ledger.check(&filter, "new");
+        for number in 0..ITEMS {
+            let options = InsertOptions { now: 1_000_000 + number / 10, ..InsertOptions::default() };
+            let hashes = [filter.hash(&item(number))];
+            filter.insert_hashes(&hashes, &mut [false], &mut [], &options, &mut ledger.admit()).unwrap();
+            if number % 1000 == 0 || number < 1000 {
+                ledger.check(&filter, "with items");
+            }
+        }
+        let mut ledger = Ledger::default();
+        let copy = read_from_file(&filter, &mut ledger.admit());
+        ledger.check(&copy, "from a file");
+
+        let mut ledger = Ledger::default();
+        let header = Header::decode(&codec::encode_header(&filter).unwrap(), Origin::Client).unwrap();
+        let mut copy = header.build().unwrap();
+        (ledger.admit())((copy.memory_usage() - size_of::<Filter>()) as u64);
+        for (cursor, chunk) in chunks(&filter) {
+            codec::load_chunk(&mut copy, cursor, &chunk, Origin::Client, &mut ledger.admit()).unwrap();
+            ledger.check(&copy, "from chunks");
+        }
+        if filter.windowed().is_some() {
+            continue;
+        }
+        let mut other = filter.empty_like(&mut |_| true).unwrap();
+        other.insert_batch((ITEMS / 2..ITEMS + ITEMS / 2).map(item)).unwrap_or_default();
+        let mut ledger = Ledger::default();
+        let union = Filter::merged(&[&filter, &other], MergeOp::Union, &mut ledger.admit()).unwrap();
+        ledger.check(&union, "a union");
     }
 }

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use oxbloom_filter::internals::codec::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Origin, Sink, Source, classic, packing};
 use oxbloom_filter::internals::{
-    BlockedLayer, Bytes, Content, CreateParams, ErrorRate, Growth, Hash, Interrupted, Layout, NativeFilter, OnDuplicate,
+    Admit, BlockedLayer, Bytes, Content, CreateParams, ErrorRate, Growth, Hash, Interrupted, Layout, NativeFilter,
+    OnDuplicate,
 };
 use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
@@ -179,11 +180,16 @@ impl Source for File {
 
 /// Writes a filter to an RDB file, and reads it back.
 pub(crate) fn through_a_file(filter: &Filter) -> Filter {
+    read_from_file(filter, &mut |_| true)
+}
+
+/// Writes a filter to an RDB file, and reads it back within the memory that `admit` grants.
+pub(crate) fn read_from_file(filter: &Filter, admit: Admit<'_>) -> Filter {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
     let copy = match filter.content() {
-        Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => codec::read_own_rdb(&mut file, |_| true),
-        Content::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, |_| true),
+        Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => codec::read_own_rdb(&mut file, admit),
+        Content::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, admit),
     };
     assert!(file.0.is_empty());
     copy.unwrap()
@@ -264,7 +270,7 @@ pub(crate) fn read_file<B: AsRef<[u8]>>(
     for (content, checksum) in chunks {
         file.0.extend([Value::String(content.as_ref().to_vec()), Value::Unsigned(checksum)]);
     }
-    codec::read_own_rdb(&mut file, |_| true)
+    codec::read_own_rdb(&mut file, &mut |_| true)
 }
 
 /// Returns the number of bytes that a filter requests from an allocator that aligns to cache lines.

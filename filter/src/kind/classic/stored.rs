@@ -36,7 +36,7 @@ use crate::item_count::MAX_ITEMS;
 use crate::kind::Kind;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
-use crate::memory::try_vec;
+use crate::memory::{Admit, try_vec};
 
 /// The version of RDB values that is written. Earlier ones are read, later ones rejected.
 pub const VERSION: u32 = 4;
@@ -66,9 +66,8 @@ pub fn write_rdb(filter: &ClassicFilter, sink: &mut impl Sink) {
     }
 }
 
-/// Reads a filter from RDB values of a version. Calls `admit` with the bytes that it will take, as they become known;
-/// `admit` may reject them.
-pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> bool) -> Result<Filter, DecodeError> {
+/// Reads a filter from RDB values of a version. Calls `admit` with the bytes of each layer; `admit` may reject them.
+pub fn read_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
     if version > VERSION {
         return Err(DecodeError::NewerVersion);
     }
@@ -81,20 +80,11 @@ pub fn read_rdb(version: u32, source: &mut impl Source, admit: impl Fn(u64) -> b
     if !(1..=layer::MAX_LAYERS as u64).contains(&count) {
         return Err(DecodeError::Corrupt);
     }
-    let mut bytes = 0u64;
-    let layers = decode_all(count as usize, || {
-        let layer = read_layer(version, source, |more| admit(bytes.saturating_add(more)))?;
-        bytes = bytes.saturating_add(layer.bytes().len() as u64);
-        Ok(layer)
-    })?;
+    let layers = decode_all(count as usize, || read_layer(version, source, admit))?;
     Ok(ClassicFilter::from_layers(spec, layers).into_content()?.into())
 }
 
-fn read_layer(
-    version: u32,
-    source: &mut impl Source,
-    admit: impl Fn(u64) -> bool,
-) -> Result<ClassicLayer, DecodeError> {
+fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<ClassicLayer, DecodeError> {
     let capacity = source.unsigned()?;
     let error_rate = source.double()?;
     let probes = checked_cast(source.unsigned()?)?;
@@ -108,12 +98,16 @@ fn read_layer(
     if layer.bytes > layer::MAX_BITS / 8 {
         return Err(DecodeError::Corrupt);
     }
-    let admit = |bytes| if admit(bytes) { Ok(()) } else { Err(DecodeError::OutOfMemory) };
-    admit(layer.bytes)?;
+    if !admit(layer.bytes) {
+        return Err(DecodeError::OutOfMemory);
+    }
     let array: Bytes = source.array(layer.bytes)?;
     // The array may be longer than its bits need.
-    layer.bytes = array.as_slice().len() as u64;
-    admit(layer.bytes)?;
+    let bytes = array.as_slice().len() as u64;
+    if bytes > layer.bytes && !admit(bytes.saturating_sub(layer.bytes)) {
+        return Err(DecodeError::OutOfMemory);
+    }
+    layer.bytes = bytes;
     let items = source.unsigned()?;
     ClassicLayer::restore(array, layer, items).filter(|_| items <= MAX_ITEMS).ok_or(DecodeError::Corrupt)
 }

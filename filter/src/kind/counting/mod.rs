@@ -174,6 +174,10 @@ impl CountingFilter {
     ) -> Result<(CountingFilter, bool), Error> {
         let (table, history) = match op {
             MergeOp::Union => {
+                // The union asks for the table.
+                if !admit((size_of::<CountingFilter>() - size_of::<Table>()) as u64) {
+                    return Err(Error::OutOfMemory);
+                }
                 let operands = || std::iter::once((self, times)).chain(others.iter().copied());
                 let tables = operands().map(|(filter, times)| (filter.table(), times));
                 let histories = operands().map(|(filter, times)| filter.history.wrapping_mul(times));
