@@ -7,8 +7,8 @@
 //! - [`rates`]: measured false-positive rates; [`forgetting_rates`]: those of filters that forget;
 //! - [`adversary`]: false-positive rates when an adversary chooses the items;
 //! - [`merging`]: unions and intersections of filters;
-//! - [`decoding`]: damaged and forged bytes;
-//! - [`memory`]: the memory of a filter, compared with RedisBloom's for the same request;
+//! - [`decoding`]: damaged and forged bytes; [`recorded`]: bytes of earlier versions;
+//! - [`memory`]: the memory of a filter, compared with RedisBloom's, and asked for before it is taken;
 //! - [`planning`]: predictions of memory and rates;
 //! - [`classic`]: the same bits as RedisBloom;
 //! - [`table`]: the quotient table by itself.
@@ -26,4 +26,5 @@ mod merging;
 mod model;
 mod planning;
 mod rates;
+mod recorded;
 mod table;

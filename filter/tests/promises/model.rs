@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use oxbloom_filter::internals::codec::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Origin, Sink, Source, classic, packing};
 use oxbloom_filter::internals::{
-    Admit, BlockedLayer, Bytes, Content, CreateParams, ErrorRate, Growth, Hash, Interrupted, Layout, NativeFilter,
-    OnDuplicate,
+    Admit, BlockedLayer, Bytes, Content, CreateParams, ErrorRate, FilterKind, Growth, Hash, Interrupted, Layout,
+    NativeFilter, OnDuplicate,
 };
 use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
@@ -187,19 +187,55 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
 pub(crate) fn read_from_file(filter: &Filter, admit: Admit<'_>) -> Filter {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
-    let copy = match filter.content() {
-        Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => codec::read_own_rdb(&mut file, admit),
-        Content::Classic(_) => classic::read_rdb(classic::VERSION, &mut file, admit),
-    };
-    assert!(file.0.is_empty());
-    copy.unwrap()
+    file.read(filter.kind(), admit).unwrap()
 }
 
-/// Returns the number of bytes of all strings in a filter's file.
-pub(crate) fn file_bytes(filter: &Filter) -> usize {
+/// Returns the values of a filter's RDB file as bytes: for each, a letter, and a number or a length with the bytes.
+pub(crate) fn values(filter: &Filter) -> Vec<u8> {
     let mut file = File::default();
     codec::write_rdb(filter, &mut file).unwrap();
-    file.0.iter().map(|value| if let Value::String(bytes) = value { bytes.len() } else { 8 }).sum()
+    let mut bytes = Vec::new();
+    for value in file.0 {
+        let (letter, number, string) = match value {
+            Value::Unsigned(number) => (b'u', number, vec![]),
+            Value::Double(number) => (b'd', number.to_bits(), vec![]),
+            Value::String(string) => (b's', string.len() as u64, string),
+        };
+        bytes.push(letter);
+        bytes.extend(number.to_le_bytes());
+        bytes.extend(string);
+    }
+    bytes
+}
+
+/// Reads a filter of the same kind as `filter` from the values that [`values`] returned.
+pub(crate) fn read_values(filter: &Filter, mut bytes: &[u8]) -> Result<Filter, DecodeError> {
+    let mut file = File::default();
+    while let Some((letter, rest)) = bytes.split_first() {
+        let (number, rest) = rest.split_first_chunk().ok_or(DecodeError::Corrupt)?;
+        let number = u64::from_le_bytes(*number);
+        let length = if *letter == b's' { number as usize } else { 0 };
+        let (string, rest) = rest.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
+        file.0.push_back(match letter {
+            b'u' => Value::Unsigned(number),
+            b'd' => Value::Double(f64::from_bits(number)),
+            _ => Value::String(string.to_vec()),
+        });
+        bytes = rest;
+    }
+    file.read(filter.kind(), &mut |_| true)
+}
+
+impl File {
+    /// Reads a filter of a kind, and checks that nothing is left.
+    fn read(mut self, kind: FilterKind, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+        let filter = match kind {
+            FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => codec::read_own_rdb(&mut self, admit),
+            FilterKind::Classic => classic::read_rdb(classic::VERSION, &mut self, admit),
+        };
+        assert!(self.0.is_empty() || filter.is_err());
+        filter
+    }
 }
 
 /// Loads a chunk like a client.

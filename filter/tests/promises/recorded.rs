@@ -1,0 +1,75 @@
+//! Bytes that this version wrote are read, and written again, by all later versions.
+//!
+//! `RECORD=1 cargo test -p oxbloom-filter recorded` writes files for kinds of filters that have none yet.
+
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, Window};
+
+use crate::model::{by, item, read_values, values};
+
+/// Names, and what the recorded filters were created with. A name never gets another meaning.
+fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
+    let window = |length, refresh, rolling| Layout::Windowed {
+        seed: 7,
+        window: Window { length: NonZeroU64::new(length), slices: 4, refresh, rolling },
+    };
+    let (native, counting) = (Layout::Native { seed: 7 }, Layout::Counting { seed: 7 });
+    let classic = Layout::Classic { stored_expansion: 2 };
+    let params = |capacity, growth, layout| CreateParams {
+        error_rate: ErrorRate::new(0.01).unwrap(),
+        capacity: NonZeroU64::new(capacity).unwrap(),
+        growth,
+        layout,
+    };
+    vec![
+        ("native-empty", params(100, by(2), native), 0),
+        ("native-small", params(100, by(2), native), 3),
+        ("native-large", params(10_000, Growth::Fixed, native), 2000),
+        ("native-grown", params(100, by(2), native), 3000),
+        ("counting-small", params(100, by(2), counting), 3),
+        ("counting-grown", params(100, by(2), counting), 3000),
+        ("counting-fixed", params(5000, Growth::Fixed, counting), 3000),
+        ("window-small", params(100, by(2), window(8000, false, false)), 3),
+        ("window-grown", params(1000, by(2), window(8000, true, false)), 5000),
+        ("window-fixed", params(5000, Growth::Fixed, window(8000, false, false)), 3000),
+        ("rolling", params(1000, Growth::Fixed, window(0, false, true)), 3000),
+        ("rolling-window", params(1000, Growth::Fixed, window(8000, true, true)), 3000),
+        ("classic-small", params(100, by(2), classic), 3),
+        ("classic-grown", params(100, by(2), classic), 500),
+        ("classic-fixed", params(1000, Growth::Fixed, classic), 500),
+    ]
+}
+
+fn filled(params: CreateParams, items: u64) -> Filter {
+    let mut filter = Filter::create(params, &mut |_| true).unwrap();
+    for number in 0..items {
+        let options = InsertOptions { now: 1_700_000_000_000 + number * 3, ..InsertOptions::default() };
+        // Every third item is added twice.
+        for _ in 0..1 + u64::from(number % 3 == 0) {
+            let hash = [filter.hash(&item(number))];
+            filter.insert_hashes(&hash, &mut [false], &mut [], &options, &mut |_| true).unwrap();
+        }
+    }
+    filter
+}
+
+#[test]
+fn recorded_bytes_are_read_and_written_as_ever() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
+    for (name, params, items) in recorded() {
+        let filter = filled(params, items);
+        for (form, bytes) in [("bytes", filter.to_bytes().unwrap()), ("rdb", values(&filter))] {
+            let path = folder.join(format!("{name}.{form}"));
+            if !path.exists() && std::env::var_os("RECORD").is_some() {
+                std::fs::write(&path, &bytes).unwrap();
+            }
+            let recorded = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let loaded = if form == "rdb" { read_values(&filter, &recorded) } else { Filter::from_bytes(&recorded) };
+            assert!(loaded.unwrap() == filter, "{name}: other content");
+            assert!(recorded == bytes, "{name}: other bytes");
+        }
+    }
+}
