@@ -137,7 +137,7 @@ unsafe extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_i
     let file = RdbStream::new(unsafe { Io::new(rdb) });
     load_filter(file, |file, admission| {
         let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
-        classic::read_rdb(version, file, &mut |bytes| admission.admits(bytes))
+        codec::read_classic_rdb(version, file, &mut |bytes| admission.admits(bytes))
     })
 }
 

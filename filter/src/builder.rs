@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::error::{Error, InvalidWindow};
 use crate::filter::Filter;
 use crate::kind;
-use crate::kind::windowed::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 use crate::plan::{Plan, Prediction};
 use crate::spec::{CreateParams, ErrorRate, Growth, Layout};
+use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 
 /// The options of a new filter. See [`Filter::builder`].
 ///

@@ -13,18 +13,20 @@ pub use crate::kind::counting::CountingFilter;
 pub use crate::kind::native::NativeFilter;
 pub use crate::kind::native::layer::BlockedLayer;
 pub use crate::kind::windowed::WindowedFilter;
-pub use crate::kind::windowed::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Slice, Window};
+pub use crate::kind::windowed::slices::Slice;
 pub use crate::kind::{Content, Kind, PrefetchHint, plan};
 pub use crate::layer::LayerInfo;
 pub use crate::memory::{Admit, try_vec};
 pub use crate::plan::Plan;
 pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, InsertOptions, Layout, OnDuplicate, Parameters};
 pub use crate::table::{Addressing, END, Payload, Position, Stamps, Table, end_of};
+pub use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 
 /// Filters as bytes.
 pub mod codec {
-    pub use crate::codec::{chunk, header, packing, *};
+    pub use crate::codec::*;
     pub use crate::kind::classic::stored as classic;
+    pub use crate::stored::{chunk, header, packing};
 }
 
 /// The shapes of layers.

@@ -30,17 +30,18 @@
 //!    └─ table    │ fingerprints │      all other items
 //! ```
 //!
-//! Each source file opens with its idea and the source of that idea. In this list, a file uses only files above it:
+//! Each source file opens with its idea and the source of that idea. In this list, a file uses only files above it, and
+//! a test checks that:
 //!
 //! - `error`; `memory`: allocation that may fail; `line` and `array`: the bits;
-//! - `hash` and `murmur`: map an item to 128 bits; `sizing`: maps an error rate and a capacity to a shape; `probe`:
+//! - `murmur` and `hash`: map an item to 128 bits; `sizing`: maps an error rate and a capacity to a shape; `probe`:
 //!   maps a hash and a shape to positions; `block_array`: the blocks of an item;
-//! - `spec`: the parameters of a filter; `item_count`: the number of items; `batch`: items that are handled together;
-//! - `table`: fingerprints in segments; `layer`: bits, in blocks or in RedisBloom's layout;
-//! - `window`: how long a filter remembers; `native`, `counting`, `windowed` and `classic`: the four kinds of filters;
-//!   `prefetch_hint`: where a filter looks first;
-//! - `filter`: the public type; `builder`: creates filters; `plan`: predicts their sizes; `merge`: set operations;
-//!   `codec`: filters as bytes.
+//! - `window`: how a filter forgets; `spec`: the parameters of a filter; `item_count`: the number of items; `batch`:
+//!   items that are handled together;
+//! - `table`: fingerprints in segments; `layer`: layers of bits; `plan`: what a filter takes;
+//! - `stored`: what the encodings of all kinds have in common;
+//! - `kind`: what a filter is and does, with a folder for each of the four kinds;
+//! - `filter`: the public type; `builder`: creates filters; `merge`: set operations; `codec`: filters as bytes.
 
 #![deny(missing_docs)]
 
@@ -65,7 +66,9 @@ mod plan;
 mod probe;
 mod sizing;
 mod spec;
+mod stored;
 mod table;
+mod window;
 
 pub use builder::FilterBuilder;
 pub use error::{DecodeError, Error, Interrupted, InvalidWindow, MergeError, Mismatch};

@@ -15,3 +15,15 @@ pub fn try_vec<T>(count: usize) -> Result<Vec<T>, Error> {
     values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory)?;
     Ok(values)
 }
+
+/// Appends parts to bytes.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if they cannot be allocated. The bytes are unchanged.
+pub(crate) fn try_append(bytes: &mut Vec<u8>, parts: &[&[u8]]) -> Result<(), Error> {
+    let length = parts.iter().map(|part| part.len()).sum();
+    bytes.try_reserve(length).map_err(|_| Error::OutOfMemory)?;
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    Ok(())
+}

@@ -2,8 +2,8 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crate::kind::windowed::window::Window;
 use crate::sizing::LAYER_SHARE;
+use crate::window::Window;
 
 /// A false-positive rate, above 0 and below 1. Rates below `2^-64` are treated as `2^-64` in blocks, and below `2^-50`
 /// as `2^-50` in tables.

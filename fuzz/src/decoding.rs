@@ -397,7 +397,7 @@ pub(crate) fn through_a_file(filter: &Filter) -> Filter {
         FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => {
             codec::read_own_rdb(&mut reader, &mut |_| true)
         }
-        FilterKind::Classic => classic::read_rdb(classic::VERSION, &mut reader, &mut |_| true),
+        FilterKind::Classic => codec::read_classic_rdb(classic::VERSION, &mut reader, &mut |_| true),
     };
     assert!(reader.0.is_empty());
     copy.expect("a sound file")
@@ -414,7 +414,7 @@ fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
 }
 
 fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
-    classic::read_rdb(version, &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
+    codec::read_classic_rdb(version, &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
 }
 
 /// Returns one of our own headers with the right checksum, and other bytes unchanged.

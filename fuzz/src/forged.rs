@@ -157,7 +157,7 @@ fn load_saved(file: &[u8], kind: FilterKind, version: u64, max_memory: u64) -> R
     let (mut file, admit) = (Reader(file), &mut |bytes| bytes <= max_memory);
     match kind {
         FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => codec::read_own_rdb(&mut file, admit),
-        FilterKind::Classic => classic::read_rdb(version as u32, &mut file, admit),
+        FilterKind::Classic => codec::read_classic_rdb(version as u32, &mut file, admit),
     }
 }
 

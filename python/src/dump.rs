@@ -140,7 +140,7 @@ pub(crate) fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeE
     let filter = match name {
         OWN_TYPE if version > header::VERSION.into() => return Err(DecodeError::NewerVersion),
         OWN_TYPE => codec::read_own_rdb(&mut reader, admit)?,
-        CLASSIC_TYPE => classic::read_rdb(version as u32, &mut reader, admit)?,
+        CLASSIC_TYPE => codec::read_classic_rdb(version as u32, &mut reader, admit)?,
         _ => return Err(DecodeError::Corrupt),
     };
     if reader.length()? == END && reader.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }

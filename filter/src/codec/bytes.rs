@@ -10,11 +10,12 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::chunk::BITS_CHUNK_BYTES;
-use super::fields::Fields;
-use super::{HEADER_CURSOR, Header, Loader, Origin, append, encode_header, is_header, next_chunk};
+use super::{HEADER_CURSOR, Header, Loader, Origin, encode_header, is_header, next_chunk};
 use crate::error::{DecodeError, Error};
 use crate::filter::{Filter, or_abort};
+use crate::memory::try_append;
+use crate::stored::chunk::BITS_CHUNK_BYTES;
+use crate::stored::fields::Fields;
 
 const MAGIC: [u8; 8] = *b"OXBLOOM\x01";
 
@@ -37,7 +38,7 @@ impl Filter {
     /// ```
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
-        append(&mut bytes, &[&MAGIC])?;
+        try_append(&mut bytes, &[&MAGIC])?;
         append_chunk(&mut bytes, HEADER_CURSOR, &encode_header(self)?)?;
         let mut cursor = HEADER_CURSOR;
         while let Some(chunk) = next_chunk(self, cursor)? {
@@ -45,7 +46,7 @@ impl Filter {
             append_chunk(&mut bytes, cursor, &chunk.data)?;
         }
         let checksum = xxh3_64(&bytes).to_le_bytes();
-        append(&mut bytes, &[&checksum])?;
+        try_append(&mut bytes, &[&checksum])?;
         Ok(bytes)
     }
 
@@ -133,7 +134,7 @@ fn have_equal_bytes(one: &Filter, other: &Filter) -> Result<bool, Error> {
 }
 
 fn append_chunk(bytes: &mut Vec<u8>, cursor: u64, data: &[u8]) -> Result<(), Error> {
-    append(bytes, &[&cursor.to_le_bytes(), &(data.len() as u64).to_le_bytes(), data])
+    try_append(bytes, &[&cursor.to_le_bytes(), &(data.len() as u64).to_le_bytes(), data])
 }
 
 fn take_chunk<'a>(fields: &mut Fields<'a>) -> Result<(u64, &'a [u8]), DecodeError> {

@@ -1,140 +1,26 @@
-//! The header of our own filters: all parameters and counts of a filter, without its items.
-//!
-//! ```text
-//!  0   "OXB", version (2)
-//!  4   kind (0: blocks of bits, 2: a counting table, 3: tables that forget), three zero bytes
-//!  8   expansion (u32; 0: does not grow)
-//!  12  sections (u32): 2 if the filter has a further table, otherwise 1
-//!  16  seed (u64)
-//!  24  error rate (f64)
-//!  32  the record of the kind (see `counting` and `windowed`), and those of the sections (see `blocks` and `table`)
-//!  end XXH3-64 of all before it
-//! ```
-//!
-//! All numbers are little-endian. In every version, a header starts with the three letters and the version, and ends
-//! with the checksum. This distinguishes it from a classic header, which starts with the number of items.
+//! Decodes a header of one of our own filters, by its kind.
 
-use std::cmp::Ordering;
-use std::num::NonZeroU32;
-
-use xxhash_rust::xxh3::xxh3_64;
-
-use super::fields::Fields;
-use super::own::{Described, Stored};
-use super::section::sections;
-use crate::error::{DecodeError, Error};
+use crate::array::try_box;
+use crate::error::DecodeError;
+use crate::kind::Described;
 use crate::kind::counting::stored::CountingHeader;
 use crate::kind::native::stored::NativeHeader;
 use crate::kind::windowed::stored::WindowedHeader;
-use crate::memory::try_vec;
-use crate::spec::{ErrorRate, Growth, OwnSpec};
+use crate::stored::header::{KindCode, Preamble};
 
-/// The version of the encoding that is written, and the only one that is read: no earlier version was ever released.
-/// From the first release on, each version reads all released versions before it, and rejects later ones.
-pub const VERSION: u8 = 3;
+/// Decodes the records after the preamble.
+type Decode = fn(&mut Preamble<'_>) -> Result<Box<dyn Described>, DecodeError>;
 
-/// The maximum size of a header in bytes. The largest are those of windows of 64 slices.
-pub const MAX_BYTES: usize = 2 << 10;
+const KINDS: [(KindCode, Decode); 3] = [
+    (KindCode::Native, |preamble| Ok(try_box(NativeHeader::decode(preamble)?)?)),
+    (KindCode::Counting, |preamble| Ok(try_box(CountingHeader::decode(preamble)?)?)),
+    (KindCode::Windowed, |preamble| Ok(try_box(WindowedHeader::decode(preamble)?)?)),
+];
 
-const MAGIC: &[u8] = b"OXB";
-
-/// The size of the checksum at the end of a header.
-pub const CHECKSUM_BYTES: usize = 8;
-
-/// The code of a kind of filters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KindCode {
-    /// Blocks of bits, and a table if the filter has grown.
-    Native = 0,
-    /// A table that counts.
-    Counting = 2,
-    /// Tables that forget.
-    Windowed = 3,
-}
-
-/// The fields with which all of our headers start.
-pub struct Preamble<'a> {
-    /// The parameters of the filter.
-    pub spec: OwnSpec,
-    /// The number of sections.
-    pub sections: u32,
-    /// The records.
-    pub fields: Fields<'a>,
-}
-
-/// A valid header. Its filter has no items yet.
-pub enum OwnHeader {
-    /// The header of a native filter.
-    Native(NativeHeader),
-    /// The header of a counting filter.
-    Counting(CountingHeader),
-    /// The header of a filter that forgets.
-    Windowed(WindowedHeader),
-}
-
-/// Returns the header without its checksum, or `None` if the bytes are not one of our headers of any version.
-pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
-    let (header, checksum) = bytes.split_last_chunk()?;
-    let is_sealed = header.starts_with(MAGIC) && u64::from_le_bytes(*checksum) == xxh3_64(header);
-    is_sealed.then_some(header)
-}
-
-impl OwnHeader {
-    /// Decodes a header without its checksum. Returns the bytes after it, too.
-    pub fn decode(unsealed: &[u8]) -> Result<(OwnHeader, &[u8]), DecodeError> {
-        let mut fields = Fields(unsealed.strip_prefix(MAGIC).ok_or(DecodeError::Corrupt)?);
-        match fields.u8()?.cmp(&VERSION) {
-            Ordering::Less => return Err(DecodeError::Corrupt),
-            Ordering::Equal => {}
-            Ordering::Greater => return Err(DecodeError::NewerVersion),
-        }
-        let kind = fields.u8()?;
-        fields.zeros(3)?;
-        let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
-        let sections = fields.u32()?;
-        let seed = fields.u64()?;
-        let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
-        let mut preamble = Preamble { spec: OwnSpec { seed, error_rate, growth }, sections, fields };
-        const NATIVE: u8 = KindCode::Native as u8;
-        const COUNTING: u8 = KindCode::Counting as u8;
-        const WINDOWED: u8 = KindCode::Windowed as u8;
-        let header = match kind {
-            NATIVE => OwnHeader::Native(NativeHeader::decode(&mut preamble)?),
-            COUNTING => OwnHeader::Counting(CountingHeader::decode(&mut preamble)?),
-            WINDOWED => OwnHeader::Windowed(WindowedHeader::decode(&mut preamble)?),
-            _ => return Err(DecodeError::Corrupt),
-        };
-        Ok((header, preamble.fields.0))
-    }
-
-    /// Returns what the header describes.
-    pub fn described(&self) -> &dyn Described {
-        match self {
-            OwnHeader::Native(header) => header,
-            OwnHeader::Counting(header) => header,
-            OwnHeader::Windowed(header) => header,
-        }
-    }
-}
-
-/// Returns the header of a filter.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if it cannot be allocated.
-pub fn encode(filter: &dyn Stored) -> Result<Vec<u8>, Error> {
-    let mut header = try_vec(MAX_BYTES)?;
-    let spec = filter.spec();
-    header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&[VERSION, filter.code() as u8, 0, 0, 0]);
-    header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
-    header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
-    header.extend_from_slice(&spec.seed.to_le_bytes());
-    header.extend_from_slice(&spec.error_rate.get().to_le_bytes());
-    filter.encode_record(&mut header);
-    sections(filter).for_each(|placed| placed.section.encode_record(&mut header));
-    let checksum = xxh3_64(&header);
-    header.extend_from_slice(&checksum.to_le_bytes());
-    debug_assert!(header.len() <= MAX_BYTES);
-    Ok(header)
+/// Decodes a header without its checksum. Returns the bytes after it, too.
+pub(super) fn decode(unsealed: &[u8]) -> Result<(Box<dyn Described>, &[u8]), DecodeError> {
+    let (code, mut preamble) = Preamble::decode(unsealed)?;
+    let kind = KINDS.into_iter().find(|(kind, _)| *kind as u8 == code);
+    let (_, decode) = kind.ok_or(DecodeError::Corrupt)?;
+    Ok((decode(&mut preamble)?, preamble.fields.0))
 }

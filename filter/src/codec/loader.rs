@@ -1,11 +1,12 @@
 //! Loads filters: builds the filter that a header describes, fills it with the chunks, and checks that it is complete.
 
-use super::own::Described;
-use super::section::MAX_SECTIONS;
-use super::{Format, FormatMut, Header, Origin, append, chunk, header, load_chunk};
+use super::{Format, FormatMut, Header, Origin, load_chunk};
 use crate::error::DecodeError;
 use crate::filter::Filter;
-use crate::memory::Admit;
+use crate::kind::Described;
+use crate::memory::{Admit, try_append};
+use crate::stored::section::MAX_SECTIONS;
+use crate::stored::{chunk, header};
 
 /// A filter that is being loaded.
 pub struct Loader {
@@ -36,12 +37,12 @@ impl Loader {
 
     /// Builds the filter of a header of our own. `encoded` are the header's bytes without the checksum.
     pub(super) fn of_own(header: &dyn Described, encoded: &[u8]) -> Result<Loader, DecodeError> {
-        Loader::of(header.build()?, encoded)
+        Loader::of(header.build()?.into(), encoded)
     }
 
     fn of(filter: Filter, encoded: &[u8]) -> Result<Loader, DecodeError> {
         let mut header = Vec::new();
-        append(&mut header, &[encoded])?;
+        try_append(&mut header, &[encoded])?;
         Ok(Loader { filter, header, loaded: 0, left: u64::MAX })
     }
 

@@ -11,56 +11,21 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-pub(crate) mod blocks;
 mod bytes;
-pub mod chunk;
-pub(crate) mod fields;
-pub mod header;
+mod header;
 mod loader;
-pub(crate) mod own;
-pub mod packing;
-pub(crate) mod section;
-pub(crate) mod table;
+mod own;
 
-use std::borrow::Cow;
-
-use crate::array::Bytes;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::stored::{self as classic, ClassicHeader};
-use crate::kind::{Content, Kind};
+use crate::kind::{Content, Described, Kind};
 use crate::memory::Admit;
-use header::OwnHeader;
-use own::Stored;
+use crate::stored::{chunk, section};
 
+pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source, Stored};
 pub use loader::Loader;
-
-/// A destination of RDB values.
-pub trait Sink {
-    /// Writes an unsigned number.
-    fn unsigned(&mut self, number: u64);
-    /// Writes a floating-point number.
-    fn double(&mut self, number: f64);
-    /// Writes a string.
-    fn string(&mut self, bytes: &[u8]);
-}
-
-/// A source of RDB values, in the order in which they were written.
-pub trait Source {
-    /// A string that was read.
-    type String: AsRef<[u8]>;
-
-    /// Reads an unsigned number.
-    fn unsigned(&mut self) -> Result<u64, DecodeError>;
-    /// Reads a floating-point number.
-    fn double(&mut self) -> Result<f64, DecodeError>;
-    /// Reads a string.
-    fn string(&mut self) -> Result<Self::String, DecodeError>;
-
-    /// Reads a string of about `bytes` bytes into an array.
-    fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError>;
-}
 
 /// A filter, by its encoding.
 enum Format<'a> {
@@ -118,16 +83,10 @@ pub fn read_own_rdb(source: &mut impl Source, admit: Admit<'_>) -> Result<Filter
     own::read_rdb(source, admit)
 }
 
-/// The cursor that comes with the header in a dump stream.
-pub const HEADER_CURSOR: u64 = 1;
-
-/// The origin of a dump stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A client: chunks are OR-ed in, so that items added since the dump are not lost.
-    Client,
-    /// A master or our own append-only file: a chunk of a classic filter overwrites the stored bytes.
-    Replication,
+/// Reads a filter from RDB values in a version of RedisBloom's format. Calls `admit` with the bytes of each layer;
+/// `admit` may reject them.
+pub fn read_classic_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+    classic::read_rdb(version, source, admit).map(Filter::from)
 }
 
 /// Returns the header of a dump stream.
@@ -138,16 +97,15 @@ pub enum Origin {
 /// filter.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     match Format::of(filter) {
-        Format::Own(filter) => header::encode(filter),
+        Format::Own(filter) => crate::stored::header::encode(filter),
         Format::Classic(filter) => classic::encode_header(filter),
     }
 }
 
 /// A valid header. Its filter has no items yet.
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, for the time of loading")]
 pub enum Header {
     /// The header of a filter of our own.
-    Own(OwnHeader),
+    Own(Box<dyn Described>),
     /// The header of a classic filter.
     Classic(ClassicHeader),
 }
@@ -156,10 +114,10 @@ impl Header {
     /// Decodes and checks a header. From a client, a classic header must be one that RedisBloom accepts. From
     /// replication, it may also be that of a very old filter.
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
-        let Some(unsealed) = header::unsealed(bytes) else {
+        let Some(unsealed) = crate::stored::header::unsealed(bytes) else {
             return ClassicHeader::decode(bytes, origin).map(Header::Classic);
         };
-        match OwnHeader::decode(unsealed)? {
+        match header::decode(unsealed)? {
             (header, []) => Ok(Header::Own(header)),
             _ => Err(DecodeError::Corrupt),
         }
@@ -168,7 +126,7 @@ impl Header {
     /// Returns the bytes that the filter's items will take.
     pub fn memory(&self) -> u64 {
         match self {
-            Header::Own(header) => header.described().memory(),
+            Header::Own(header) => header.memory(),
             Header::Classic(header) => header.memory(),
         }
     }
@@ -176,18 +134,10 @@ impl Header {
     /// Returns the filter without its items. Its item counts are those of the complete filter.
     pub fn build(&self) -> Result<Filter, DecodeError> {
         match self {
-            Header::Own(header) => header.described().build(),
+            Header::Own(header) => Ok(header.build()?.into()),
             Header::Classic(header) => Ok(header.build()?.into_content()?.into()),
         }
     }
-}
-
-/// A chunk of a dump stream.
-pub struct DumpChunk<'a> {
-    /// The cursor with which this chunk is loaded and the next one is requested.
-    pub cursor: u64,
-    /// The bytes of the chunk.
-    pub data: Cow<'a, [u8]>,
 }
 
 /// Returns the chunk after `cursor`, or `None` after the last. The first chunk is the one after [`HEADER_CURSOR`].
@@ -227,15 +177,6 @@ pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> 
             Ok(())
         }
     }
-}
-
-/// A chunk that was loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoadedChunk<'a> {
-    /// The bytes now stored at the chunk's offset. The caller replicates these if they differ from the chunk.
-    pub bytes: &'a [u8],
-    /// True if the chunk changed the filter.
-    pub changed: bool,
 }
 
 /// Loads a chunk into a filter that was built from the dump stream's header.
@@ -290,16 +231,4 @@ pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
     } else {
         cursor.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
     }
-}
-
-/// Appends parts to bytes.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if they cannot be allocated. The bytes are unchanged.
-fn append(bytes: &mut Vec<u8>, parts: &[&[u8]]) -> Result<(), Error> {
-    let length = parts.iter().map(|part| part.len()).sum();
-    bytes.try_reserve(length).map_err(|_| Error::OutOfMemory)?;
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    Ok(())
 }

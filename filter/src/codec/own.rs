@@ -16,42 +16,16 @@ use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
-use super::fields::Fields;
-use super::header::{self, CHECKSUM_BYTES, OwnHeader};
+use super::header::decode;
 use super::loader::Loader;
-use super::section::{MAX_SECTIONS, Placed, Section, each_part, section_mut, sections};
-use super::{DumpChunk, HEADER_CURSOR, Sink, Source, append, packing};
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::memory::Admit;
-use crate::spec::OwnSpec;
-
-/// A filter of our own, as it is stored.
-pub trait Stored {
-    /// Returns the code of its kind.
-    fn code(&self) -> header::KindCode;
-    /// Returns its parameters.
-    fn spec(&self) -> &OwnSpec;
-    /// Appends the record of its kind to the header.
-    fn encode_record(&self, header: &mut Vec<u8>);
-    /// Returns its sections, in order.
-    fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS];
-    /// Returns its sections, to change them.
-    fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS];
-    /// Returns the tags that bind chunks to the filter, for each section.
-    fn tags(&self) -> [u64; MAX_SECTIONS];
-}
-
-/// What the header of one of our own filters describes.
-pub trait Described {
-    /// Returns the bytes that the items of the filter take. For tables, it is an approximation.
-    fn memory(&self) -> u64;
-    /// Returns for each section whether it has chunks.
-    fn has_chunks(&self) -> [bool; MAX_SECTIONS];
-    /// Returns the filter without its items. Its item counts are those of the complete filter.
-    fn build(&self) -> Result<Filter, DecodeError>;
-}
+use crate::memory::{Admit, try_append};
+use crate::stored::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
+use crate::stored::fields::Fields;
+use crate::stored::header::{self, CHECKSUM_BYTES};
+use crate::stored::section::{MAX_SECTIONS, Placed, each_part, section_mut, sections};
+use crate::stored::{DumpChunk, HEADER_CURSOR, Sink, Source, Stored, packing};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
@@ -72,13 +46,13 @@ pub(crate) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(),
             let length = part.content.len();
             let padding = &[0; WORD][..padding(length)];
             let length = (length as u64).to_le_bytes();
-            appended = appended.and_then(|()| append(&mut first, &[&length, &part.content, padding]));
+            appended = appended.and_then(|()| try_append(&mut first, &[&length, &part.content, padding]));
         })?;
         appended?;
     }
     let mut packed = packing::pack(&first)?;
     let checksum = xxh3_64(&packed).to_le_bytes();
-    append(&mut packed, &[&checksum])?;
+    try_append(&mut packed, &[&checksum])?;
     sink.string(&packed);
     if !is_short {
         each_part(filter, |part, tag| {
@@ -97,17 +71,17 @@ pub(crate) fn read_rdb(source: &mut impl Source, admit: Admit<'_>) -> Result<Fil
         return Err(DecodeError::Corrupt);
     }
     let first = packing::unpack(packed, MAX_FIRST)?;
-    let (header, short) = OwnHeader::decode(&first)?;
-    if !admit(header.described().memory()) {
+    let (header, short) = decode(&first)?;
+    if !admit(header.memory()) {
         return Err(DecodeError::OutOfMemory);
     }
     let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
-    let mut loader = Loader::of_own(header.described(), encoded)?;
+    let mut loader = Loader::of_own(&*header, encoded)?;
     if short.is_empty() {
-        loader.fill(header.described(), || Ok((source.string()?, Some(source.unsigned()?))), admit)?;
+        loader.fill(&*header, || Ok((source.string()?, Some(source.unsigned()?))), admit)?;
     } else {
         let mut fields = Fields(short);
-        loader.fill(header.described(), || Ok((take_short(&mut fields)?, None)), admit)?;
+        loader.fill(&*header, || Ok((take_short(&mut fields)?, None)), admit)?;
         if !fields.0.is_empty() {
             return Err(DecodeError::Corrupt);
         }

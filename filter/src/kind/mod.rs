@@ -1,8 +1,8 @@
 //! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
 //!
-//! [`Kind`] is what all kinds have in common. [`Content`] is a filter of any kind, and [`for_each_kind`] forwards to it.
-//! To add a kind, write its folder, and add it to [`Content`], [`for_each_kind`], [`create`] and [`plan`], to
-//! [`Layout`](crate::spec::Layout) and [`FilterKind`], and to the [headers](crate::codec::header).
+//! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder,
+//! and add it to the lists: here [`Content`], [`for_each_kind`], [`create`] and [`plan`]; [`Layout`] and [`FilterKind`];
+//! the kinds in the codec, and the code in its [headers](crate::stored::header).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
@@ -13,13 +13,14 @@ use std::ptr::NonNull;
 
 use crate::array::relocate_box;
 use crate::block_array::BlockSpan;
-use crate::error::{Error, Interrupted, MergeError, Mismatch};
+use crate::error::{DecodeError, Error, Interrupted, MergeError, Mismatch};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
 use crate::plan::Plan;
 use crate::spec::{CreateParams, FilterKind, InsertOptions, Layout, OwnSpec, Parameters};
+use crate::stored::section::MAX_SECTIONS;
 use classic::ClassicFilter;
 use classic::layer::{ClassicHint, ClassicSpec};
 use counting::CountingFilter;
@@ -272,4 +273,14 @@ impl Content {
             for_each_kind!(self, filter => filter.relocate(start, relocate, should_stop))
         }
     }
+}
+
+/// What the header of one of our own filters describes.
+pub trait Described {
+    /// Returns the bytes that the items of the filter take. For tables, it is an approximation.
+    fn memory(&self) -> u64;
+    /// Returns for each section whether it has chunks.
+    fn has_chunks(&self) -> [bool; MAX_SECTIONS];
+    /// Returns the filter without its items. Its item counts are those of the complete filter.
+    fn build(&self) -> Result<Content, DecodeError>;
 }

@@ -287,7 +287,7 @@ fn a_file_with_items_that_cannot_be_counted_is_rejected() {
     {
         let layer = [100, 0.005f64.to_bits(), 8, 11.027754f64.to_bits(), 1152, 0, items];
         let numbers = [items.wrapping_mul(2), 2, 5, 2].into_iter().chain([layer, layer].concat());
-        let loaded = codec::classic::read_rdb(4, &mut Forged(numbers.collect()), &mut |_| true);
+        let loaded = codec::read_classic_rdb(4, &mut Forged(numbers.collect()), &mut |_| true);
         assert_eq!(loaded.err(), expected, "{items}");
     }
 }

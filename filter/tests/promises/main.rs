@@ -11,7 +11,8 @@
 //! - [`memory`]: the memory of a filter, compared with RedisBloom's, and asked for before it is taken;
 //! - [`planning`]: predictions of memory and rates;
 //! - [`classic`]: the same bits as RedisBloom;
-//! - [`table`]: the quotient table by itself.
+//! - [`table`]: the quotient table by itself;
+//! - [`map`]: the map of the source files.
 
 mod adversary;
 mod classic;
@@ -20,6 +21,7 @@ mod decoding;
 mod forgetting;
 mod forgetting_rates;
 mod interface;
+mod map;
 mod membership;
 mod memory;
 mod merging;

@@ -231,7 +231,7 @@ impl File {
     fn read(mut self, kind: FilterKind, admit: Admit<'_>) -> Result<Filter, DecodeError> {
         let filter = match kind {
             FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => codec::read_own_rdb(&mut self, admit),
-            FilterKind::Classic => classic::read_rdb(classic::VERSION, &mut self, admit),
+            FilterKind::Classic => codec::read_classic_rdb(classic::VERSION, &mut self, admit),
         };
         assert!(self.0.is_empty() || filter.is_err());
         filter

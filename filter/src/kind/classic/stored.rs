@@ -27,16 +27,15 @@
 use std::borrow::Cow;
 
 use crate::array::Bytes;
-use crate::codec::chunk::CLASSIC_CHUNK_BYTES;
-use crate::codec::fields::{Fields, decode_all};
-use crate::codec::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 use crate::error::{DecodeError, Error};
-use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
-use crate::kind::Kind;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
+use crate::kind::{Content, Kind};
 use crate::memory::{Admit, try_vec};
+use crate::stored::chunk::CLASSIC_CHUNK_BYTES;
+use crate::stored::fields::{Fields, decode_all};
+use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 
 /// The version of RDB values that is written. Earlier ones are read, later ones rejected.
 pub const VERSION: u32 = 4;
@@ -67,7 +66,7 @@ pub fn write_rdb(filter: &ClassicFilter, sink: &mut impl Sink) {
 }
 
 /// Reads a filter from RDB values of a version. Calls `admit` with the bytes of each layer; `admit` may reject them.
-pub fn read_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+pub fn read_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Content, DecodeError> {
     if version > VERSION {
         return Err(DecodeError::NewerVersion);
     }
@@ -81,7 +80,7 @@ pub fn read_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Res
         return Err(DecodeError::Corrupt);
     }
     let layers = decode_all(count as usize, || read_layer(version, source, admit))?;
-    Ok(ClassicFilter::from_layers(spec, layers).into_content()?.into())
+    Ok(ClassicFilter::from_layers(spec, layers).into_content()?)
 }
 
 fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<ClassicLayer, DecodeError> {

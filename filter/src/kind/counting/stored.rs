@@ -1,4 +1,4 @@
-//! Encodes counting filters: a [header](crate::codec::header) with a record, and the chunks of the [table].
+//! Encodes counting filters: a [header](crate::stored::header) with a record, and the chunks of the [table].
 //!
 //! ```text
 //!  record
@@ -14,15 +14,15 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::codec::header::{KindCode, Preamble};
-use crate::codec::own::{Described, Stored};
-use crate::codec::section::{MAX_SECTIONS, Section};
-use crate::codec::table;
 use crate::error::DecodeError;
-use crate::filter::Filter;
-use crate::kind::Kind;
+use crate::kind::Described;
 use crate::kind::counting::CountingFilter;
+use crate::kind::{Content, Kind};
 use crate::spec::OwnSpec;
+use crate::stored::Stored;
+use crate::stored::header::{KindCode, Preamble};
+use crate::stored::section::{MAX_SECTIONS, Section};
+use crate::stored::table;
 use crate::table::Payload;
 
 impl Stored for CountingFilter {
@@ -55,7 +55,7 @@ impl Stored for CountingFilter {
 }
 
 /// A valid header. Its filter has no items yet.
-pub struct CountingHeader {
+pub(crate) struct CountingHeader {
     spec: OwnSpec,
     capacity: u64,
     history: u64,
@@ -64,7 +64,7 @@ pub struct CountingHeader {
 
 impl CountingHeader {
     /// Decodes the record.
-    pub fn decode(preamble: &mut Preamble<'_>) -> Result<CountingHeader, DecodeError> {
+    pub(crate) fn decode(preamble: &mut Preamble<'_>) -> Result<CountingHeader, DecodeError> {
         let Preamble { spec, sections, fields } = preamble;
         let [capacity, history] = [fields.u64()?, fields.u64()?];
         let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
@@ -82,9 +82,9 @@ impl Described for CountingHeader {
         [self.table.has_chunks(), false]
     }
 
-    fn build(&self) -> Result<Filter, DecodeError> {
+    fn build(&self) -> Result<Content, DecodeError> {
         let mut filter = CountingFilter::from_parts(self.spec, self.capacity, self.table.build()?);
         filter.set_history(self.history);
-        Ok(filter.into_content()?.into())
+        Ok(filter.into_content()?)
     }
 }

@@ -5,6 +5,7 @@
 //! items, any number of them, and grows in small steps. Together they keep the error rate: the table uses the part of
 //! it that the blocks leave.
 
+mod blocks;
 pub(crate) mod layer;
 pub(crate) mod stored;
 

@@ -1,4 +1,4 @@
-//! Encodes native filters: a [header](crate::codec::header) with the records of the [blocks], and of the [table] if the filter
+//! Encodes native filters: a [header](crate::stored::header) with the records of the [blocks], and of the [table] if the filter
 //! has grown; the chunks of the blocks, and then of the table.
 //!
 //! The tag of a chunk of bits is the XXH3-64 of the shape of the blocks, seeded with the filter's seed. The tag of a
@@ -9,17 +9,18 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::blocks;
 use crate::array::try_box;
-use crate::codec::header::{KindCode, Preamble};
-use crate::codec::own::{Described, Stored};
-use crate::codec::section::{MAX_SECTIONS, Section};
-use crate::codec::{blocks, table};
 use crate::error::DecodeError;
-use crate::filter::Filter;
-use crate::kind::Kind;
+use crate::kind::Described;
 use crate::kind::native::NativeFilter;
+use crate::kind::{Content, Kind};
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
+use crate::stored::Stored;
+use crate::stored::header::{KindCode, Preamble};
+use crate::stored::section::{MAX_SECTIONS, Section};
+use crate::stored::table;
 use crate::table::{Addressing, Payload, Table};
 
 impl Stored for NativeFilter {
@@ -56,7 +57,7 @@ impl Stored for NativeFilter {
 }
 
 /// A valid header. Its filter has no items yet.
-pub struct NativeHeader {
+pub(crate) struct NativeHeader {
     spec: OwnSpec,
     blocks: blocks::Record,
     table: Option<table::Record>,
@@ -64,7 +65,7 @@ pub struct NativeHeader {
 
 impl NativeHeader {
     /// Decodes the records.
-    pub fn decode(preamble: &mut Preamble<'_>) -> Result<NativeHeader, DecodeError> {
+    pub(crate) fn decode(preamble: &mut Preamble<'_>) -> Result<NativeHeader, DecodeError> {
         let Preamble { spec, sections, fields } = preamble;
         let blocks = blocks::Record::decode(fields)?;
         let table = match (*sections, spec.growth) {
@@ -85,9 +86,9 @@ impl Described for NativeHeader {
         [self.blocks.has_chunks(), self.table.as_ref().is_some_and(table::Record::has_chunks)]
     }
 
-    fn build(&self) -> Result<Filter, DecodeError> {
+    fn build(&self) -> Result<Content, DecodeError> {
         let table = self.table.as_ref().map(table::Record::build).transpose()?;
         let table = table.map(try_box).transpose()?;
-        Ok(NativeFilter::from_parts(self.spec, self.blocks.build()?, table).into_content()?.into())
+        Ok(NativeFilter::from_parts(self.spec, self.blocks.build()?, table).into_content()?)
     }
 }

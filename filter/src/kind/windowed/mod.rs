@@ -1,5 +1,5 @@
 //! The filter that forgets: two [quotient tables](crate::table) whose entries have stamps for their
-//! [slices](crate::kind::windowed::window).
+//! [slices](crate::kind::windowed::slices).
 //!
 //! The first table has a fixed size, for the items of a window and one more slice. Further items go into the second
 //! table, which grows and shrinks. Both tables together keep the error rate, like the two parts of a [native
@@ -8,8 +8,8 @@
 //! Look-ups ignore the slots of forgotten slices. An addition to a group drops the group's forgotten slots. If a table
 //! has many forgotten slots, each addition also drops those of one more group.
 
+pub(crate) mod slices;
 pub(crate) mod stored;
-pub(crate) mod window;
 
 use std::ptr::NonNull;
 
@@ -23,7 +23,8 @@ use crate::memory::Admit;
 use crate::plan::Plan;
 use crate::spec::{FilterKind, Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
-use window::{Slices, Step, Window, in_both};
+use crate::window::Window;
+use slices::{Slices, Step, in_both};
 
 /// The index of the first table, for the expected items, in arrays with an element for each table.
 const EXPECTED: usize = 0;

@@ -21,18 +21,19 @@ use std::num::NonZeroU64;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::array::try_box;
-use crate::codec::fields::{Fields, decode_all};
-use crate::codec::header::{KindCode, Preamble};
-use crate::codec::own::{Described, Stored};
-use crate::codec::section::{MAX_SECTIONS, Section};
-use crate::codec::table;
 use crate::error::DecodeError;
-use crate::filter::Filter;
-use crate::kind::Kind;
+use crate::kind::Described;
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::windowed::window::{Slice, Slices, Window};
+use crate::kind::windowed::slices::{Slice, Slices};
+use crate::kind::{Content, Kind};
 use crate::spec::{Growth, OwnSpec};
+use crate::stored::Stored;
+use crate::stored::fields::{Fields, decode_all};
+use crate::stored::header::{KindCode, Preamble};
+use crate::stored::section::{MAX_SECTIONS, Section};
+use crate::stored::table;
 use crate::table::{END, Payload, Position, Stamps};
+use crate::window::Window;
 
 const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
@@ -83,7 +84,7 @@ impl Stored for WindowedFilter {
 }
 
 /// A valid header. Its filter has no items yet.
-pub struct WindowedHeader {
+pub(crate) struct WindowedHeader {
     spec: OwnSpec,
     capacity: u64,
     window: Window,
@@ -98,7 +99,7 @@ pub struct WindowedHeader {
 
 impl WindowedHeader {
     /// Decodes the records.
-    pub fn decode(preamble: &mut Preamble<'_>) -> Result<WindowedHeader, DecodeError> {
+    pub(crate) fn decode(preamble: &mut Preamble<'_>) -> Result<WindowedHeader, DecodeError> {
         let Preamble { spec, sections, fields } = preamble;
         let (spec, sections) = (*spec, *sections);
         let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
@@ -141,13 +142,13 @@ impl Described for WindowedHeader {
         [self.expected.has_chunks(), self.beyond.as_ref().is_some_and(table::Record::has_chunks)]
     }
 
-    fn build(&self) -> Result<Filter, DecodeError> {
+    fn build(&self) -> Result<Content, DecodeError> {
         let slices = Slices::restored(self.window, self.capacity, self.state, &self.remembered)?;
         let beyond = self.beyond.as_ref().map(table::Record::build).transpose()?;
         let beyond = beyond.map(try_box).transpose()?;
         let mut filter = WindowedFilter::from_parts(self.spec, self.capacity, slices, self.expected.build()?, beyond);
         filter.set_state(self.cursors, self.history);
-        Ok(filter.into_content()?.into())
+        Ok(filter.into_content()?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::own::Stored;
+use super::Stored;
 use crate::error::{DecodeError, Error};
 use crate::memory::Admit;
 

@@ -1,4 +1,4 @@
-//! Encodes blocks of bits: their record in a [header](super::header), and their [chunks](super::chunk).
+//! Encodes blocks of bits: their record in a [header](crate::stored::header), and their [chunks](crate::stored::chunk).
 //!
 //! ```text
 //!  record
@@ -10,16 +10,18 @@
 //! have no chunks, so a large empty filter takes only a few bytes. The shape of the blocks is stored, and never computed
 //! again.
 
+#![warn(clippy::arithmetic_side_effects)]
+
 use std::borrow::Cow;
 
-use super::chunk::BITS_CHUNK_BYTES;
-use super::fields::Fields;
-use super::section::{Part, Section};
+use super::layer::{BlockedLayer, BlockedSpec};
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
-use crate::kind::native::layer::{BlockedLayer, BlockedSpec};
 use crate::memory::Admit;
 use crate::sizing::BlockShape;
+use crate::stored::chunk::BITS_CHUNK_BYTES;
+use crate::stored::fields::Fields;
+use crate::stored::section::{Part, Section};
 
 /// A valid record.
 pub(crate) struct Record {

@@ -1,0 +1,108 @@
+//! The header of our own filters: all parameters and counts of a filter, without its items.
+//!
+//! ```text
+//!  0   "OXB", version (2)
+//!  4   kind (0: blocks of bits, 2: a counting table, 3: tables that forget), three zero bytes
+//!  8   expansion (u32; 0: does not grow)
+//!  12  sections (u32): 2 if the filter has a further table, otherwise 1
+//!  16  seed (u64)
+//!  24  error rate (f64)
+//!  32  the record of the kind (see `counting` and `windowed`), and those of the sections (see `blocks` and `table`)
+//!  end XXH3-64 of all before it
+//! ```
+//!
+//! All numbers are little-endian. In every version, a header starts with the three letters and the version, and ends
+//! with the checksum. This distinguishes it from a classic header, which starts with the number of items.
+
+use std::cmp::Ordering;
+use std::num::NonZeroU32;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Stored;
+use super::fields::Fields;
+use super::section::sections;
+use crate::error::{DecodeError, Error};
+use crate::memory::try_vec;
+use crate::spec::{ErrorRate, Growth, OwnSpec};
+
+/// The version of the encoding that is written, and the only one that is read: no earlier version was ever released.
+/// From the first release on, each version reads all released versions before it, and rejects later ones.
+pub const VERSION: u8 = 3;
+
+/// The maximum size of a header in bytes. The largest are those of windows of 64 slices.
+pub const MAX_BYTES: usize = 2 << 10;
+
+const MAGIC: &[u8] = b"OXB";
+
+/// The size of the checksum at the end of a header.
+pub const CHECKSUM_BYTES: usize = 8;
+
+/// The code of a kind of filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KindCode {
+    /// Blocks of bits, and a table if the filter has grown.
+    Native = 0,
+    /// A table that counts.
+    Counting = 2,
+    /// Tables that forget.
+    Windowed = 3,
+}
+
+/// The fields with which all of our headers start.
+pub struct Preamble<'a> {
+    /// The parameters of the filter.
+    pub spec: OwnSpec,
+    /// The number of sections.
+    pub sections: u32,
+    /// The records.
+    pub fields: Fields<'a>,
+}
+
+/// Returns the header without its checksum, or `None` if the bytes are not one of our headers of any version.
+pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
+    let (header, checksum) = bytes.split_last_chunk()?;
+    let is_sealed = header.starts_with(MAGIC) && u64::from_le_bytes(*checksum) == xxh3_64(header);
+    is_sealed.then_some(header)
+}
+
+impl Preamble<'_> {
+    /// Decodes the fields that all headers have, from a header without its checksum. Returns the code of the kind, too.
+    pub fn decode(unsealed: &[u8]) -> Result<(u8, Preamble<'_>), DecodeError> {
+        let mut fields = Fields(unsealed.strip_prefix(MAGIC).ok_or(DecodeError::Corrupt)?);
+        match fields.u8()?.cmp(&VERSION) {
+            Ordering::Less => return Err(DecodeError::Corrupt),
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(DecodeError::NewerVersion),
+        }
+        let code = fields.u8()?;
+        fields.zeros(3)?;
+        let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
+        let sections = fields.u32()?;
+        let seed = fields.u64()?;
+        let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
+        Ok((code, Preamble { spec: OwnSpec { seed, error_rate, growth }, sections, fields }))
+    }
+}
+
+/// Returns the header of a filter.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if it cannot be allocated.
+pub fn encode(filter: &dyn Stored) -> Result<Vec<u8>, Error> {
+    let mut header = try_vec(MAX_BYTES)?;
+    let spec = filter.spec();
+    header.extend_from_slice(MAGIC);
+    header.extend_from_slice(&[VERSION, filter.code() as u8, 0, 0, 0]);
+    header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
+    header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
+    header.extend_from_slice(&spec.seed.to_le_bytes());
+    header.extend_from_slice(&spec.error_rate.get().to_le_bytes());
+    filter.encode_record(&mut header);
+    sections(filter).for_each(|placed| placed.section.encode_record(&mut header));
+    let checksum = xxh3_64(&header);
+    header.extend_from_slice(&checksum.to_le_bytes());
+    debug_assert!(header.len() <= MAX_BYTES);
+    Ok(header)
+}

@@ -1,0 +1,46 @@
+//! The map of the source files in `src/lib.rs` is true.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Returns the source files of a module, which is a file or a folder.
+fn files_of(module: &Path) -> Vec<PathBuf> {
+    if !module.is_dir() {
+        return vec![module.with_extension("rs")];
+    }
+    let entries = fs::read_dir(module).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_of(&path) } else { vec![path] }).collect()
+}
+
+/// Returns the modules of the crate that code names, without those that only comments or its unit tests name.
+fn modules_in(code: &str) -> BTreeSet<String> {
+    let code = code.split("#[cfg(test)]").next().unwrap();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let named = lines.flat_map(|line| line.split("crate::").skip(1));
+    named.map(|rest| rest.chars().take_while(|&c| c.is_ascii_lowercase() || c == '_').collect()).collect()
+}
+
+#[test]
+fn files_use_only_files_above_them_in_the_map() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = fs::read_to_string(source.join("lib.rs")).unwrap();
+    let (_, list) = root.split_once("a file uses only files above it").unwrap();
+    let (list, code) = list.split_once("#![deny").unwrap();
+    let map: Vec<_> = list.split('`').skip(1).step_by(2).collect();
+    let declared: BTreeSet<_> = code
+        .lines()
+        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
+        .collect();
+    let listed: BTreeSet<_> = map.iter().copied().chain(["internals"]).collect();
+    assert_eq!(declared, listed, "the map has all modules");
+    for (place, module) in map.iter().enumerate() {
+        for file in files_of(&source.join(module)) {
+            let used = modules_in(&fs::read_to_string(&file).unwrap());
+            for other in used.iter().filter(|other| *other != module) {
+                let above = map[..place].contains(&other.as_str());
+                assert!(above, "{} uses {other}, which is not above {module} in the map", file.display());
+            }
+        }
+    }
+}
