@@ -299,8 +299,8 @@ struct Registration {
 }
 
 impl Registration {
-    /// Returns the name `bf.name`. On Redis 8, RedisBloom's name is an alias of it. CONFIG REWRITE only writes the first
-    /// name; with two settings, it would write both, and changing one of the lines would have no effect.
+    /// Returns the name `bf.name`. On Redis 8, RedisBloom's name is an alias of it. CONFIG REWRITE only writes the
+    /// first name; with two settings, it would write both, and changing one of the lines would have no effect.
     fn of(name: &CStr, redis_8_name: Option<&CStr>) -> Registration {
         match redis_8_name.filter(|_| feature::UNPREFIXED_CONFIG.is_offered()) {
             None => Registration { name: name.to_owned(), flags: raw::REDISMODULE_CONFIG_DEFAULT },

@@ -25,7 +25,7 @@ use crate::item_count::MergeOp;
 use crate::kind::{Content, Kind, for_each_kind};
 use crate::memory::{Admit, try_vec};
 
-/// Set operations on filters that agree in [all relevant parameters](Mismatch).
+/// Set operations on filters that agree in [all relevant parameters](crate::Mismatch).
 impl Filter {
     /// Adds all items of `other` to this filter, as if they were inserted one by one. Returns true if the filter
     /// changed.

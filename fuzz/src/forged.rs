@@ -6,11 +6,12 @@
 //!  entries  table, number (u8 each), or then numbers from which a part is composed
 //! ```
 //!
-//! Whatever loads, and whatever operations make of it, can be saved and loaded again. An operation takes at most 100 ms.
-//! A filter takes at most ten times the bytes that were loaded, what its header claims, twice what the same additions take
-//! in an empty filter with the same parameters, and [`BYTES_PER_ADDITION`]: each may be the first in its segment. The size
-//! of a classic filter's next layer is claimed, too, so that one may also take what its additions were admitted to, and
-//! those of a filter that it is merged with. Composed segments can be so deep that their table has large directories.
+//! Whatever loads, and whatever operations make of it, can be saved and loaded again. An operation takes at most 100
+//! ms. A filter takes at most ten times the bytes that were loaded, what its header claims, twice what the same
+//! additions take in an empty filter with the same parameters, and [`BYTES_PER_ADDITION`]: each may be the first in its
+//! segment. The size of a classic filter's next layer is claimed, too, so that one may also take what its additions
+//! were admitted to, and those of a filter that it is merged with. Composed segments can be so deep that their table
+//! has large directories.
 
 use std::num::NonZeroU64;
 
@@ -152,7 +153,8 @@ fn load_file(case: &str, values: &[Part], encoding: u64, kind: FilterKind) -> Op
     timed(&format!("{case}: loading a file"), || load_saved(&file.0, kind, encoding, MEMORY_LIMIT).ok())
 }
 
-/// Loads a file of a version, unless it claims more than `max_memory` bytes. Only classic filters have several versions.
+/// Loads a file of a version, unless it claims more than `max_memory` bytes. Only classic filters have several
+/// versions.
 fn load_saved(file: &[u8], kind: FilterKind, version: u64, max_memory: u64) -> Result<Filter, DecodeError> {
     let (mut file, admit) = (Reader(file), &mut |bytes| bytes <= max_memory);
     match kind {

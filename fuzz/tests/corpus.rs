@@ -1,6 +1,6 @@
 //! Runs all fuzz targets, or those that the arguments name, on the files in `corpus/`, and then on mutations of them.
-//! `PAYLOADS` sets the number of mutations. Then runs `forged` with each value of each number, and with random values of
-//! two or three.
+//! `PAYLOADS` sets the number of mutations. Then runs `forged` with each value of each number, and with random values
+//! of two or three.
 //!
 //! This has no test harness, since the target of the whole module needs a process with one thread, like a server.
 

@@ -1,5 +1,6 @@
-//! Forged numbers in payloads and chunks, with checksums that match. Whatever a server accepts, and whatever its commands
-//! make of it, can be saved, rewritten and replicated; no command takes long, and the figures in INFO stay right.
+//! Forged numbers in payloads and chunks, with checksums that match. Whatever a server accepts, and whatever its
+//! commands make of it, can be saved, rewritten and replicated; no command takes long, and the figures in INFO stay
+//! right.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -112,8 +113,8 @@ impl Attacked {
         assert_figures(&mut self.client, &self.sums, case);
     }
 
-    /// Copies a filter as a payload, and as a header and chunks. The copies must be equal. RedisBloom accepts the headers
-    /// of its oldest filters from files only, and so do we.
+    /// Copies a filter as a payload, and as a header and chunks. The copies must be equal. RedisBloom accepts the
+    /// headers of its oldest filters from files only, and so do we.
     fn copy(&mut self, case: &str, key: &str) {
         let expected = digest_of(&mut self.client, key);
         let payload: Vec<u8> = ask(&mut self.client, &format!("DUMP {key}"));

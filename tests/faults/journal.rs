@@ -135,8 +135,8 @@ impl Filter {
         *count == 1
     }
 
-    /// Adds an item, and the time when a filter that forgets will forget it, which may be that of a TTL. Returns true if
-    /// it is new.
+    /// Adds an item, and the time when a filter that forgets will forget it, which may be that of a TTL. Returns true
+    /// if it is new.
     fn add_until(&mut self, number: u64, end: i64, is_ttl: bool) -> bool {
         let is_new = self.add(number);
         if self.variant.forgets() {

@@ -64,8 +64,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Fills a filter of our own with its chunks. `next` returns the content of each, in order, and its checksum, unless
-    /// another checksum covers it. Calls `admit` with the bytes that tables take beyond what the header said.
+    /// Fills a filter of our own with its chunks. `next` returns the content of each, in order, and its checksum,
+    /// unless another checksum covers it. Calls `admit` with the bytes that tables take beyond what the header said.
     pub(super) fn fill<B: AsRef<[u8]>>(
         &mut self,
         header: &dyn Described,

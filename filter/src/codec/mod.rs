@@ -2,10 +2,9 @@
 //!
 //! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
 //! built, and chunks that fill it, each with a cursor. An *RDB value* (RDB files, DUMP payloads) is a sequence of
-//! numbers and strings. [`own`] defines both for our own filters: [`header`] and [`section`] what all kinds have in
-//! common, [`native`], [`counting`] and [`windowed`] what each kind adds, [`blocks`] and [`table`] the sections.
-//! [`classic`] has RedisBloom's encodings. [`Filter::to_bytes`] encodes a whole dump stream as one string. A [`Loader`]
-//! loads all of them.
+//! numbers and strings. [`own`] defines both for our own filters, from what all kinds have in common (see
+//! [`stored`](crate::stored)) and what each [kind](crate::kind) adds. [`classic`] has RedisBloom's encodings.
+//! [`Filter::to_bytes`] encodes a whole dump stream as one string. A [`Loader`] loads all of them.
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
 
@@ -187,7 +186,8 @@ pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> 
 ///
 /// # Errors
 ///
-/// [`DecodeError::OutOfMemory`] if `admit` rejects the memory, or it cannot be allocated; [`DecodeError::Corrupt`] if the chunk is damaged; another error if it is not damaged, but does not fit this filter.
+/// [`DecodeError::OutOfMemory`] if `admit` rejects the memory, or it cannot be allocated; [`DecodeError::Corrupt`] if
+/// the chunk is damaged; another error if it is not damaged, but does not fit this filter.
 pub fn load_chunk<'a>(
     filter: &'a mut Filter,
     cursor: u64,

@@ -1,8 +1,8 @@
 //! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
 //!
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder,
-//! and add it to the lists: here [`Content`], [`for_each_kind`], [`create`] and [`plan`]; [`Layout`] and [`FilterKind`];
-//! the kinds in the codec, and the code in its [headers](crate::stored::header).
+//! and add it to the lists: here [`Content`], [`for_each_kind`], [`create`] and [`plan`]; [`Layout`] and
+//! [`FilterKind`]; the kinds in the codec, and the code in its [headers](crate::stored::header).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
@@ -54,8 +54,8 @@ pub(crate) use for_each_kind;
 
 /// A kind of filters.
 ///
-/// Methods with a default are abilities that not every kind has. Times are in milliseconds since 1970, and only matter to
-/// filters that forget. 0 stands for the time of the last change.
+/// Methods with a default are abilities that not every kind has. Times are in milliseconds since 1970, and only matter
+/// to filters that forget. 0 stands for the time of the last change.
 pub trait Kind: Sized {
     /// Returns the kind.
     fn kind(&self) -> FilterKind;
@@ -135,8 +135,8 @@ pub trait Kind: Sized {
             _ => Ok(()),
         }
     }
-    /// Merges filters, at least one, into a new one. They have the same parameters and shape. A union adds the counts of
-    /// each as often as the number says.
+    /// Merges filters, at least one, into a new one. They have the same parameters and shape. A union adds the counts
+    /// of each as often as the number says.
     fn merged(sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<Self, Error>;
     /// Merges filters into this one, as for [`merged`](Self::merged). Returns true if it changed.
     fn merge(&mut self, sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error>;
@@ -205,7 +205,7 @@ pub(crate) fn create(params: CreateParams, admit: Admit<'_>) -> Result<Content, 
     }
 }
 
-/// Predicts the filter that [`create`] creates, with `items` distinct items that were counted as new. For a filter with a
+/// Predicts the filter that would be created, with `items` distinct items that were counted as new. For a filter with a
 /// window, `items` come in each window, in a steady stream; the filter also remembers the items of one more slice.
 ///
 /// # Errors

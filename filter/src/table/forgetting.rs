@@ -54,8 +54,8 @@ dispatched! {
     ///
     /// # Errors
     ///
-    /// The same as for [`add`](Table::add). A failed addition changes nothing, unless forgotten slots were dropped before
-    /// an allocation failed.
+    /// The same as for [`add`](Table::add). A failed addition changes nothing, unless forgotten slots were dropped
+    /// before an allocation failed.
     pub fn add_to_slice(
         table: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>
     ) -> Result<AddOutcome, Error> = add_to_slice_with

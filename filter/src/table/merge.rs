@@ -55,8 +55,8 @@ impl Table {
         Ok(copy)
     }
 
-    /// Returns a table with the entries of all `tables`, at least one, which have the same addressing. Each of them comes
-    /// with the number of times that its counts are added.
+    /// Returns a table with the entries of all `tables`, at least one, which have the same addressing. Each of them
+    /// comes with the number of times that its counts are added.
     ///
     /// # Errors
     ///
@@ -177,7 +177,8 @@ impl Table {
         entries
     }
 
-    /// Adds the entries of a segment that starts at `path`, with `times` their counts. Returns true if the table changed.
+    /// Adds the entries of a segment that starts at `path`, with `times` their counts. Returns true if the table
+    /// changed.
     ///
     /// # Errors
     ///

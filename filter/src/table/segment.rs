@@ -402,8 +402,9 @@ impl Segment {
         }
     }
 
-    /// Sets the count of an entry as [`set_count`](Self::set_count) does, and returns the number of further slots. Changes
-    /// nothing, and returns `None`, if another slot is needed and the segment is too `crowded` or has no room for it.
+    /// Sets the count of an entry as [`set_count`](Self::set_count) does, and returns the number of further slots.
+    /// Changes nothing, and returns `None`, if another slot is needed and the segment is too `crowded` or has no room
+    /// for it.
     #[inline(always)]
     pub(super) fn set_count_if_room<S: Select>(
         &mut self,

@@ -201,8 +201,8 @@ impl Table {
         }
     }
 
-    /// Puts a segment back in its place, where it may have split since. Does nothing if its page has split further: more
-    /// entries than before do no harm.
+    /// Puts a segment back in its place, where it may have split since. Does nothing if its page has split further:
+    /// more entries than before do no harm.
     fn restore(&mut self, path: Path, segment: Segment) {
         if self.pages.get(path).depth() > segment.depth() {
             return;

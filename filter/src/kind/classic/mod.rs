@@ -1,5 +1,5 @@
-//! The classic filter: RedisBloom's chain of [layers](crate::kind::classic::layer). New items go into the newest layer. When
-//! it is full, a larger layer is added.
+//! The classic filter: RedisBloom's chain of [layers](crate::kind::classic::layer). New items go into the newest layer.
+//! When it is full, a larger layer is added.
 
 pub mod layer;
 pub mod stored;

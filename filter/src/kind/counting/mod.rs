@@ -158,9 +158,9 @@ impl CountingFilter {
         matches!(self.table.addressing(), Addressing::Fixed(_))
     }
 
-    /// Merges this filter with `others`, which are shaped alike, into a new filter. Each of them comes with the number of
-    /// times that a union adds its counts; those of this filter are added `times` times. Also returns whether the result
-    /// differs from this filter. Calls `admit` with the bytes that it will take, as they become known.
+    /// Merges this filter with `others`, which are shaped alike, into a new filter. Each of them comes with the number
+    /// of times that a union adds its counts; those of this filter are added `times` times. Also returns whether the
+    /// result differs from this filter. Calls `admit` with the bytes that it will take, as they become known.
     ///
     /// # Errors
     ///

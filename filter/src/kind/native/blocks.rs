@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A chunk is the bits of whole blocks. A position is a number of bytes in the array of blocks. Blocks without set bits
-//! have no chunks, so a large empty filter takes only a few bytes. The shape of the blocks is stored, and never computed
-//! again.
+//! have no chunks, so a large empty filter takes only a few bytes. The shape of the blocks is stored, and never
+//! computed again.
 
 #![warn(clippy::arithmetic_side_effects)]
 

@@ -1,5 +1,5 @@
-//! Encodes native filters: a [header](crate::stored::header) with the records of the [blocks], and of the [table] if the filter
-//! has grown; the chunks of the blocks, and then of the table.
+//! Encodes native filters: a [header](crate::stored::header) with the records of the [blocks], and of the [table] if
+//! the filter has grown; the chunks of the blocks, and then of the table.
 //!
 //! The tag of a chunk of bits is the XXH3-64 of the shape of the blocks, seeded with the filter's seed. The tag of a
 //! chunk of the table also covers the lengths of its fingerprints. So the chunks of a filter also fit a copy that was

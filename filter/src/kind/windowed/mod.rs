@@ -1,5 +1,5 @@
 //! The filter that forgets: two [quotient tables](crate::table) whose entries have stamps for their
-//! [slices](crate::kind::windowed::slices).
+//! [slices].
 //!
 //! The first table has a fixed size, for the items of a window and one more slice. Further items go into the second
 //! table, which grows and shrinks. Both tables together keep the error rate, like the two parts of a [native

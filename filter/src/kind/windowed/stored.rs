@@ -1,5 +1,5 @@
-//! The encoding of filters that forget: a [header] with a record of the slices and a record of each [table], and
-//! [chunks](chunk) of the tables.
+//! Encodes filters that forget: a [header](crate::stored::header) with a record of the slices and a record of each
+//! [table], and the chunks of the tables.
 //!
 //! ```text
 //!  record of the slices
@@ -11,8 +11,8 @@
 //!  64  per remembered slice: the time when it is forgotten, items in each table (u64 each)
 //! ```
 //!
-//! As in [counting filters](crate::kind::counting::stored), chunks are accepted only if neither the source nor the copy was written
-//! to since the header was encoded. Positions of the second table follow those of the first.
+//! As in [counting filters](crate::kind::counting::stored), chunks are accepted only if neither the source nor the copy
+//! was written to since the header was encoded. Positions of the second table follow those of the first.
 
 #![warn(clippy::arithmetic_side_effects)]
 

@@ -23,8 +23,8 @@ impl Segment {
     }
 
     /// Fills an empty segment with `entries`, which are ordered by quotient. `bytes` is the size that
-    /// [`bytes_for`](Self::bytes_for) returns, or a larger one. `base` is the last forgotten slice; no entry is in it or
-    /// in an earlier one. No run is [too long](Self::has_long_run).
+    /// [`bytes_for`](Self::bytes_for) returns, or a larger one. `base` is the last forgotten slice; no entry is in it
+    /// or in an earlier one. No run is [too long](Self::has_long_run).
     ///
     /// # Errors
     ///
