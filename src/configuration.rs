@@ -56,7 +56,7 @@ static EXPANSION_FACTOR: Number =
     Number { redis_8_name: Some(c"bf-expansion-factor"), ..Number::new(c"expansion-factor", 2, 0, u32::MAX as i64) };
 static FILTER_MEMORY_LIMIT: Number = Number { is_size: true, ..Number::new(c"filter-memory-limit", 0, 0, i64::MAX) };
 
-static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahead-size", 1 << 20, 0, i64::MAX) };
+static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahead-size", 2 << 20, 0, i64::MAX) };
 
 static NUMBERS: [&Number; 4] = [&INITIAL_SIZE, &EXPANSION_FACTOR, &FILTER_MEMORY_LIMIT, &LOOKAHEAD_SIZE];
 
