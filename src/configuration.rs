@@ -14,7 +14,7 @@ use redis_module::raw;
 use crate::callback::catch_panic;
 use crate::ffi::{FAILED, OK, call};
 use crate::server::{Arg, Args, Context, OwnedString, Server, feature};
-use oxbloom_filter::internals::{ErrorRate, Growth};
+use oxbloom_filter::internals::{ErrorRate, FilterKind, Growth};
 
 /// A setting that is a whole number.
 struct Number {
@@ -141,8 +141,8 @@ impl LayoutName {
 
     pub(crate) const fn name(self) -> &'static CStr {
         match self {
-            LayoutName::Native => c"native",
-            LayoutName::Classic => c"classic",
+            LayoutName::Native => FilterKind::Native.name(),
+            LayoutName::Classic => FilterKind::Classic.name(),
         }
     }
 

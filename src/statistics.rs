@@ -79,7 +79,6 @@ impl Footprint {
 
 /// The figures of a layout.
 struct LayoutFigures {
-    name: &'static CStr,
     filters: Gauge,
     layers: Gauge,
     bytes: Gauge,
@@ -95,17 +94,12 @@ struct LayoutFigures {
     additions_rejected: Counter,
 }
 
-static NATIVE: LayoutFigures = LayoutFigures::new(c"native");
-static COUNTING: LayoutFigures = LayoutFigures::new(c"counting");
-static WINDOWED: LayoutFigures = LayoutFigures::new(c"windowed");
-static CLASSIC: LayoutFigures = LayoutFigures::new(c"classic");
-
-static LAYOUTS: [&LayoutFigures; 4] = [&NATIVE, &COUNTING, &WINDOWED, &CLASSIC];
+/// The figures by [`FilterKind`].
+static LAYOUTS: [LayoutFigures; FilterKind::ALL.len()] = [const { LayoutFigures::new() }; FilterKind::ALL.len()];
 
 impl LayoutFigures {
-    const fn new(name: &'static CStr) -> LayoutFigures {
+    const fn new() -> LayoutFigures {
         LayoutFigures {
-            name,
             filters: Gauge::new(),
             layers: Gauge::new(),
             bytes: Gauge::new(),
@@ -123,12 +117,7 @@ impl LayoutFigures {
 
     #[inline]
     fn of(filter: &Filter) -> &'static LayoutFigures {
-        match filter.kind() {
-            FilterKind::Native => &NATIVE,
-            FilterKind::Counting => &COUNTING,
-            FilterKind::Windowed => &WINDOWED,
-            FilterKind::Classic => &CLASSIC,
-        }
+        &LAYOUTS[filter.kind() as usize]
     }
 
     fn change(&self, from: Footprint, to: Footprint) {
@@ -270,12 +259,12 @@ pub(crate) type Figures<const N: usize> = [(&'static CStr, u64); N];
 
 /// Returns the figures of each layout.
 pub(crate) fn by_layout() -> [(&'static CStr, Figures<11>); LAYOUTS.len()] {
-    LAYOUTS.map(|layout| (layout.name, layout.figures()))
+    FilterKind::ALL.map(|kind| (kind.name(), LAYOUTS[kind as usize].figures()))
 }
 
 /// Returns the figures of all layouts together.
 pub(crate) fn totals() -> Figures<11> {
-    let [first, others @ ..] = LAYOUTS.map(LayoutFigures::figures);
+    let [first, others @ ..] = LAYOUTS.each_ref().map(LayoutFigures::figures);
     let mut totals = first;
     for (index, (_, total)) in totals.iter_mut().enumerate() {
         *total = others.iter().fold(*total, |sum, others| sum.wrapping_add(others[index].1));

@@ -1,5 +1,6 @@
 //! The parameters of filters and of insertions.
 
+use std::ffi::CStr;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::sizing::LAYER_SHARE;
@@ -72,6 +73,22 @@ pub enum FilterKind {
     Windowed,
     /// RedisBloom's bits.
     Classic,
+}
+
+impl FilterKind {
+    /// The kinds, in the order of their discriminants.
+    pub const ALL: [FilterKind; 4] =
+        [FilterKind::Native, FilterKind::Counting, FilterKind::Windowed, FilterKind::Classic];
+
+    /// Returns the name of the kind, in the form in which a module hands texts to its server.
+    pub const fn name(self) -> &'static CStr {
+        match self {
+            FilterKind::Native => c"native",
+            FilterKind::Counting => c"counting",
+            FilterKind::Windowed => c"windowed",
+            FilterKind::Classic => c"classic",
+        }
+    }
 }
 
 /// The layout of the bits in memory, with its parameters.

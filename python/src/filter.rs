@@ -1,11 +1,12 @@
 //! The class `BloomFilter`. For editors and type checkers, `_oxbloom.pyi` repeats its documentation.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, TryLockError};
 use std::time::{Duration, SystemTime};
 
 use oxbloom_filter::internals::codec;
-use oxbloom_filter::internals::{BATCH, FilterKind, InsertOptions, LayerInfo, Window};
+use oxbloom_filter::internals::{BATCH, InsertOptions, LayerInfo, Window};
 use oxbloom_filter::{Filter, FilterBuilder, MergeError};
 use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -571,13 +572,8 @@ impl BloomFilter {
 
     /// The kind of filter: native, counting, windowed or classic.
     #[getter]
-    fn kind(&self, py: Python<'_>) -> PyResult<&'static str> {
-        Ok(match self.with(py, Filter::kind)? {
-            FilterKind::Native => "native",
-            FilterKind::Counting => "counting",
-            FilterKind::Windowed => "windowed",
-            FilterKind::Classic => "classic",
-        })
+    fn kind(&self, py: Python<'_>) -> PyResult<Cow<'static, str>> {
+        Ok(self.with(py, Filter::kind)?.name().to_string_lossy())
     }
 
     /// The memory of the filter, in bytes.

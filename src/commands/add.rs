@@ -236,7 +236,7 @@ fn insert_and_replicate(
     let filter = key.filter().ok_or(Error::NotFound)?;
     let options = timing.insert_options(ctx, filter, on_duplicate);
     let before = Forgetting::of(filter);
-    let renews = timing.has_ttl() || filter.windowed().is_some_and(|filter| filter.slices().window().refresh);
+    let renews = timing.has_ttl() || filter.parameters().window.is_some_and(|window| window.refresh);
     let mut renewed = if renews { Some(ItemFlags::new(ctx, items)?) } else { None };
     let renewed = renewed.as_mut().map_or(&mut [][..], |flags| &mut flags.as_mut_slice()[..items.len()]);
     let (handled, failure) = insert_in_batches(ctx, filter, items, new, renewed, &options);

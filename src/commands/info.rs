@@ -4,12 +4,11 @@ use std::ffi::CStr;
 
 use super::declaration::{Argument, ArgumentKind};
 use super::query::time_for;
-use crate::configuration::LayoutName;
 use crate::filter_key::ReadKey;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{FilterKind, LayerInfo, Window};
+use oxbloom_filter::internals::LayerInfo;
 
 /// A fact about a filter.
 struct Field {
@@ -77,12 +76,7 @@ const FIELDS: [Field; 16] = [
         token: c"LAYOUT",
         argument: c"layout",
         label: c"Layout",
-        reply: |ctx, filter| match filter.kind() {
-            FilterKind::Native => ctx.reply_simple(LayoutName::Native.name()),
-            FilterKind::Counting => ctx.reply_simple(c"counting"),
-            FilterKind::Windowed => ctx.reply_simple(c"windowed"),
-            FilterKind::Classic => ctx.reply_simple(LayoutName::Classic.name()),
-        },
+        reply: |ctx, filter| ctx.reply_simple(filter.kind().name()),
     },
     Field {
         token: c"FILL",
@@ -110,7 +104,7 @@ const FIELDS: [Field; 16] = [
         argument: c"window",
         label: c"Window",
         reply: |ctx, filter| {
-            let length = window(filter).and_then(|window| window.length);
+            let length = filter.parameters().window.and_then(|window| window.length);
             reply_number(ctx, length.map(|length| length.get() / 1000));
         },
     },
@@ -118,19 +112,19 @@ const FIELDS: [Field; 16] = [
         token: c"SLICES",
         argument: c"slices",
         label: c"Slices",
-        reply: |ctx, filter| reply_number(ctx, window(filter).map(|window| window.slices.into())),
+        reply: |ctx, filter| reply_number(ctx, filter.parameters().window.map(|window| window.slices.into())),
     },
     Field {
         token: c"REFRESH",
         argument: c"refresh",
         label: c"Refresh",
-        reply: |ctx, filter| ctx.reply_bool(window(filter).is_some_and(|window| window.refresh)),
+        reply: |ctx, filter| ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.refresh)),
     },
     Field {
         token: c"ROLLING",
         argument: c"rolling",
         label: c"Rolling",
-        reply: |ctx, filter| ctx.reply_bool(window(filter).is_some_and(|window| window.rolling)),
+        reply: |ctx, filter| ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.rolling)),
     },
     Field {
         token: c"OLDEST",
@@ -142,10 +136,6 @@ const FIELDS: [Field; 16] = [
         },
     },
 ];
-
-fn window(filter: &Filter) -> Option<Window> {
-    filter.windowed().map(|filter| filter.slices().window())
-}
 
 fn reply_number(ctx: &Context, number: Option<u64>) {
     number.map_or_else(|| ctx.reply_null(), |number| ctx.reply_integer(number));

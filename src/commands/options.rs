@@ -81,7 +81,7 @@ impl WindowOptions {
                 && (window.refresh || !self.refresh)
                 && (window.rolling || !self.rolling)
         };
-        let agrees = filter.windowed().is_some_and(|filter| is_like(filter.slices().window()));
+        let agrees = filter.parameters().window.is_some_and(is_like);
         if agrees || !self.is_given() { Ok(()) } else { Err(Error::OtherWindow) }
     }
 }
@@ -139,7 +139,7 @@ impl Timing {
 
     /// Rejects a time to live that an existing filter does not support.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
-        self.check(filter.windowed().map(|filter| filter.slices().window()))
+        self.check(filter.parameters().window)
     }
 
     /// Rejects a time to live that a filter created with `options` does not support.
@@ -222,14 +222,11 @@ impl CreateOptions {
     /// Rejects options that contradict an existing filter. Capacity, error rate, growth and expiration only apply to
     /// the creation: clients repeat them with every command.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
-        let layout = match filter.kind() {
-            FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => LayoutName::Native,
-            FilterKind::Classic => LayoutName::Classic,
-        };
-        if self.layout.is_some_and(|requested| requested != layout) {
+        let kind = filter.kind();
+        if self.layout.is_some_and(|layout| (layout == LayoutName::Classic) != (kind == FilterKind::Classic)) {
             return Err(Error::OtherLayout);
         }
-        if self.counting && filter.counting().is_none() {
+        if self.counting && kind != FilterKind::Counting {
             return Err(Error::OtherCounting);
         }
         if self.seed.is_some() && self.seed != filter.seed() {
