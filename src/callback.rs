@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis_module::raw;
 
+use crate::family::Family;
 use crate::ffi::{OK, available, call};
 use crate::rejection;
 use crate::reply_error::Error;
@@ -38,6 +39,15 @@ fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
     ));
 }
 
+/// What runs a command, and its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Route {
+    pub name: &'static CStr,
+    pub family: &'static Family,
+    pub arity: Arity,
+    pub handler: Handler,
+}
+
 /// Runs a command: checks the number of arguments, and replies with the error if it returns one or panics.
 ///
 /// # Safety
@@ -47,15 +57,14 @@ pub(crate) unsafe fn dispatch(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
-    name: &CStr,
-    arity: Arity,
-    handler: Handler,
+    route: &Route,
 ) -> c_int {
     // SAFETY: the server hands over `argc` strings, the command's name first, which live for the time of the call. No
     // value of a key is borrowed at this point.
-    let (context, keyspace, args) = unsafe { (Context::new(ctx), Keyspace::new(), Args::new(argv, argc)) };
-    let error = if arity.accepts(args.len()) {
-        catch_panic(name, Some(Error::Internal), || handler(&context, keyspace, args).err())
+    let (context, keyspace, args) =
+        unsafe { (Context::new(ctx, route.family), Keyspace::new(), Args::new(argv, argc)) };
+    let error = if route.arity.accepts(args.len()) {
+        catch_panic(route.name, Some(Error::Internal), || (route.handler)(&context, keyspace, args).err())
     } else {
         Some(Error::WrongArity)
     };

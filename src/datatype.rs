@@ -13,6 +13,7 @@ use redis_module::raw;
 
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
+use crate::family::{BLOOM, Verb};
 use crate::ffi::call;
 use crate::rdb_stream::RdbStream;
 use crate::reply_error::Error;
@@ -177,7 +178,8 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     // SAFETY: the server hands over a file, the key's name and one of our values for the time of the call.
     let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
     save_or_exit(c"aof_rewrite", || {
-        let emit = |cursor: u64, data: &[u8]| file.write_command(c"BF.LOADCHUNK", key, cursor, data);
+        let loadchunk = BLOOM.replicated_name(Verb::Loadchunk);
+        let emit = |cursor: u64, data: &[u8]| file.write_command(loadchunk, key, cursor, data);
         codec::dump(filter, emit).is_ok()
     });
 }

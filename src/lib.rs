@@ -15,7 +15,7 @@
 //!  callback                                 guards every call from C: panics, arity, safe wrappers
 //!  rejection                                rejected commands, for the log and INFO
 //!  server/      statistics    allocation    safe wrappers over the C API; the figures of INFO; the global allocator
-//!  ffi          reply_error                 calls into C; the errors that clients get
+//!  ffi          family        reply_error   calls into C; the names of commands; the errors that clients get
 //!  rejection_reason                         the reasons for rejections, as INFO counts them
 //! ```
 
@@ -25,6 +25,7 @@ mod callback;
 mod commands;
 mod configuration;
 mod datatype;
+mod family;
 mod ffi;
 mod filter_key;
 mod info_section;
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     let named =
         unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1 as c_int) };
     // SAFETY: the server hands over its context and `argc` live strings for the time of the call.
-    let (context, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+    let (context, args) = unsafe { (Context::new(ctx, &family::BLOOM), Args::new(argv, argc)) };
     catch_panic(c"load", FAILED, || {
         if named == FAILED {
             context.log_warning(

@@ -24,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::callback::catch_panic;
 use crate::configuration;
+use crate::family;
 use crate::ffi::call;
 use crate::server::{Arg, Context};
 use oxbloom_filter::Filter;
@@ -72,8 +73,7 @@ fn slot<T>(name: u64, f: impl FnOnce(&Cell<Option<CachedHint>>) -> T) -> T {
     CACHE.with(|cache| f(&cache[(name % SLOTS as u64) as usize]))
 }
 
-/// Prefetches for commands with three arguments, the name included, that start with `BF.`, such as `BF.EXISTS key
-/// item`.
+/// Prefetches for commands of our family with three arguments, the name included, such as `BF.EXISTS key item`.
 ///
 /// # Safety
 ///
@@ -87,7 +87,8 @@ unsafe extern "C" fn look_ahead(command: *mut raw::RedisModuleCommandFilterCtx) 
         // SAFETY: the command has three arguments, which live for the time of the call.
         let [name, key, item] =
             [0, 1, 2].map(|index| unsafe { Arg::new(call!(RedisModule_CommandFilterArgGet(command, index))) });
-        if !name.bytes().get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b"BF.")) {
+        let prefix = family::BLOOM.prefix.as_bytes();
+        if !name.bytes().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
             return;
         }
         let key = xxh3_64(key.bytes());

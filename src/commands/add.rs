@@ -12,6 +12,7 @@ use super::redisbloom;
 use super::replication::{Changed, ReplicatedAs, replicate_items};
 use crate::admission;
 use crate::configuration::LayoutName;
+use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
 use crate::reply_error::Error;
@@ -217,7 +218,7 @@ impl Inserted {
     fn notify(self, ctx: &Context, mut keyspace: Keyspace, name: Arg, created: bool) -> (usize, Option<Error>) {
         notify(ctx, &mut keyspace, name, created, self.changed);
         if self.forgot {
-            keyspace.notify_changed(ctx, name, c"bf.expire");
+            keyspace.notify_changed(ctx, name, Verb::Expire);
         }
         (self.handled, self.failure)
     }
@@ -256,8 +257,8 @@ fn insert_and_replicate(
     let options: Vec<_> = options.iter().map(|option| ctx.string(option.as_bytes())).collect();
     let options: Vec<_> = options.iter().map(|option| option.as_arg()).collect();
     let names = match options.is_empty() {
-        true => ReplicatedAs { one: c"BF.ADD", many: c"BF.MADD", options: &[] },
-        false => ReplicatedAs { one: c"BF.INSERT", many: c"BF.INSERT", options: &options },
+        true => ReplicatedAs { one: Verb::Add, many: Verb::Madd, options: &[] },
+        false => ReplicatedAs { one: Verb::Insert, many: Verb::Insert, options: &options },
     };
     let changed = replicate_items(ctx, names, args, items.up_to(handled), changed);
     Ok(Inserted { handled, failure, changed, forgot })
@@ -287,10 +288,10 @@ fn create_and_open<'k>(
 /// Notifies watchers and listeners of the creation and of the additions.
 fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, added: bool) {
     if created {
-        keyspace.notify_changed(ctx, name, c"bf.reserve");
+        keyspace.notify_changed(ctx, name, Verb::Reserve);
     }
     if added {
-        keyspace.notify_changed(ctx, name, c"bf.add");
+        keyspace.notify_changed(ctx, name, Verb::Add);
     }
 }
 

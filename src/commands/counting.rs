@@ -2,6 +2,7 @@
 
 use super::item_flags::ItemFlags;
 use super::replication::{Changed, ReplicatedAs, replicate_items};
+use crate::family::Verb;
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
@@ -21,7 +22,7 @@ pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     drop(key);
     if removed {
         ctx.replicate_verbatim();
-        keyspace.notify_changed(ctx, name, c"bf.del");
+        keyspace.notify_changed(ctx, name, Verb::Del);
     }
     ctx.reply_bool(removed);
     Ok(())
@@ -40,9 +41,9 @@ pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<
         }
     }
     drop(key);
-    let names = ReplicatedAs { one: c"BF.DEL", many: c"BF.MDEL", options: &[] };
+    let names = ReplicatedAs { one: Verb::Del, many: Verb::Mdel, options: &[] };
     if replicate_items(ctx, names, args, items, Changed::Flagged(removed)) {
-        keyspace.notify_changed(ctx, name, c"bf.del");
+        keyspace.notify_changed(ctx, name, Verb::Del);
     }
     ctx.reply_array(removed.len());
     ctx.reply_bools(removed);

@@ -3,6 +3,7 @@
 
 use crate::admission;
 use crate::configuration::LayoutName;
+use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace};
@@ -49,7 +50,7 @@ pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: 
     drop(key);
     // The command that created a filter of our own has the time.
     if kind == FilterKind::Classic {
-        ctx.replicate(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
+        ctx.replicate_command(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
     }
     keyspace.notify_expire(ctx, name);
     Ok(())
@@ -65,7 +66,7 @@ fn create_native<'k>(
     let keyspace = key.create(filter)?;
     let strings: Vec<_> = arguments.iter().map(|argument| ctx.string(argument.as_bytes())).collect();
     let arguments: Vec<_> = strings.iter().map(|string| string.as_arg()).collect();
-    ctx.replicate(c"BF.RESERVE", name, &arguments);
+    ctx.replicate(Verb::Reserve, name, &arguments);
     Ok(keyspace)
 }
 
@@ -80,7 +81,7 @@ pub(super) fn create_from_header<'k>(
     let keyspace = key.create(filter)?;
     let cursor = codec::HEADER_CURSOR.to_string();
     let [cursor, header] = [cursor.as_bytes(), &header].map(|bytes| ctx.string(bytes));
-    ctx.replicate(c"BF.LOADCHUNK", name, &[cursor.as_arg(), header.as_arg()]);
+    ctx.replicate(Verb::Loadchunk, name, &[cursor.as_arg(), header.as_arg()]);
     Ok(keyspace)
 }
 

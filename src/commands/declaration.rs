@@ -6,16 +6,15 @@ use std::ptr;
 
 use redis_module::raw;
 
-use crate::callback::OTHER_KEY_FLAGS;
+use crate::callback::{OTHER_KEY_FLAGS, Route};
 use crate::ffi::{OK, call};
 use crate::reply_error::Error;
-use crate::server::{Arg, Args, Arity, Context, feature};
+use crate::server::{Arg, Args, Context, feature};
 
 /// The declaration of a command.
 pub(super) struct Command {
-    pub name: &'static CStr,
+    pub route: Route,
     pub callback: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
-    pub arity: Arity,
     pub keys: Keys,
     pub access: Access,
     /// True if its time does not depend on the number of arguments.
@@ -142,30 +141,27 @@ impl Argument {
     }
 }
 
-/// The ACL category of all our commands.
-const CATEGORY: &CStr = c"bloom";
-
-/// Registers commands. The error is the name of the first command that the server rejects.
+/// Registers the commands of a family. The error is the name of the first command that the server rejects.
 pub(super) fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr> {
     if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx) {
-        return Err(CATEGORY);
+        return Err(ctx.family.category);
     }
     for command in commands {
-        command.register(ctx).ok_or(command.name)?;
+        command.register(ctx).ok_or(command.route.name)?;
     }
     Ok(())
 }
 
-/// Adds our ACL category, unless the server already has it: it keeps the categories of unloaded modules.
+/// Adds the family's ACL category, unless the server already has it: it keeps the categories of unloaded modules.
 fn add_category(ctx: &Context) -> bool {
     // SAFETY: the context is alive, and the name ends with a NUL.
-    let status = unsafe { call!(RedisModule_AddACLCategory(ctx.as_raw(), CATEGORY.as_ptr())) };
+    let status = unsafe { call!(RedisModule_AddACLCategory(ctx.as_raw(), ctx.family.category.as_ptr())) };
     status == OK || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY)
 }
 
 impl Command {
     fn register(&self, ctx: &Context) -> Option<()> {
-        let name = self.name.as_ptr();
+        let name = self.route.name.as_ptr();
         let flags = self.flags();
         let callback = Some(self.callback);
         // SAFETY: the context is alive, the texts end with a NUL and are copied, and the callback is of the type that
@@ -198,7 +194,7 @@ impl Command {
 
     fn categories(&self) -> CString {
         let kind = if self.access == Access::Read { "read" } else { "write" };
-        join(&["bloom", kind, if self.fast { "fast" } else { "slow" }])
+        join(&[&self.route.family.category.to_string_lossy(), kind, if self.fast { "fast" } else { "slow" }])
     }
 
     /// Describes the command to the server.
@@ -227,7 +223,7 @@ impl Command {
             since: c"0.1.0".as_ptr(),
             history: ptr::null_mut(),
             tips: ptr::null(),
-            arity: self.arity.as_server_counts(),
+            arity: self.route.arity.as_server_counts(),
             key_specs: key_specs.as_mut_ptr(),
             args: arguments.raw.as_mut_ptr(),
         };

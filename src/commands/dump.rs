@@ -3,6 +3,7 @@
 //! RedisBloom calls a cursor an iterator. So do the documentation and the errors of these commands.
 
 use crate::admission::{self, Admission};
+use crate::family::Verb;
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::{Error, Limit};
 use crate::server::{Args, Context, Keyspace};
@@ -85,13 +86,13 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
     };
     let (changed, other_bytes) = loaded.map_err(rejected)?;
     match other_bytes {
-        Some(bytes) if changed => ctx.replicate(c"BF.LOADCHUNK", name, &[args.at(2), bytes.as_arg()]),
+        Some(bytes) if changed => ctx.replicate(Verb::Loadchunk, name, &[args.at(2), bytes.as_arg()]),
         None if changed => ctx.replicate_verbatim(),
         _ => {}
     }
     drop(key);
     if changed {
-        keyspace.notify_changed(ctx, name, c"bf.loadchunk");
+        keyspace.notify_changed(ctx, name, Verb::Loadchunk);
     }
     ctx.reply_ok();
     Ok(())
@@ -106,7 +107,7 @@ fn decode_header(ctx: &Context, data: &[u8], origin: Origin) -> Result<Header, E
 fn create(ctx: &Context, args: Args, key: WriteKey, header: &Header) -> Result<(), Error> {
     let mut keyspace = key.create(admission::build(ctx, header)?)?;
     ctx.replicate_verbatim();
-    keyspace.notify_changed(ctx, args.at(1), c"bf.reserve");
+    keyspace.notify_changed(ctx, args.at(1), Verb::Reserve);
     ctx.reply_ok();
     Ok(())
 }

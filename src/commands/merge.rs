@@ -7,6 +7,7 @@
 use super::declaration::numbered_keys;
 use super::options::{flag_once, set_once};
 use crate::admission;
+use crate::family::Verb;
 use crate::filter_key::{KeyWithSources, WriteKey};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
@@ -32,11 +33,11 @@ pub(super) fn merge(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result
             let replace = ctx.string(b"REPLACE");
             replicated.extend_from_slice(args.from(2).as_slice());
             replicated.push(replace.as_arg());
-            ctx.replicate(c"BF.MERGE", request.destination, &replicated);
+            ctx.replicate(Verb::Merge, request.destination, &replicated);
         } else {
             ctx.replicate_verbatim();
         }
-        keyspace.notify_changed(ctx, request.destination, c"bf.merge");
+        keyspace.notify_changed(ctx, request.destination, Verb::Merge);
     }
     ctx.reply_ok();
     Ok(())

@@ -1,46 +1,41 @@
 //! The declarations of all commands, and their handlers. COMMAND, ACL, cluster routing and redis-cli's hints use the
 //! declarations.
+//!
+//! To add a command, add its [`Verb`], its row here, and its handler.
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys};
 #[cfg(feature = "fault-injection")]
 use super::fault_injection;
 use super::{add, counting, dump, info, merge, query, reserve};
-use crate::callback;
+use crate::callback::{self, Route};
 use crate::configuration::LayoutName;
+use crate::family::{BLOOM, Verb};
 use crate::ffi;
 use crate::server::Arity;
 
 /// Declares a command, with a callback that runs its handler.
 macro_rules! command {
-    ($name:literal, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {
-        Command {
-            name: $name,
-            callback: {
-                unsafe extern "C" fn callback(
-                    ctx: *mut redis_module::raw::RedisModuleCtx,
-                    argv: *mut *mut redis_module::raw::RedisModuleString,
-                    argc: std::ffi::c_int,
-                ) -> std::ffi::c_int {
-                    // SAFETY: these are the arguments with which the server called this command.
-                    unsafe {
-                        if let Some(others) = Keys::others($keys)
-                            && callback::answer_getkeys(ctx, argv, argc, Access::key_flags($access), others)
-                        {
-                            return ffi::OK;
-                        }
-                        callback::dispatch(ctx, argv, argc, $name, $arity, $handler)
-                    }
+    ($verb:ident, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {{
+        const ROUTE: Route = Route { name: BLOOM.name(Verb::$verb), family: &BLOOM, arity: $arity, handler: $handler };
+        unsafe extern "C" fn callback(
+            ctx: *mut redis_module::raw::RedisModuleCtx,
+            argv: *mut *mut redis_module::raw::RedisModuleString,
+            argc: std::ffi::c_int,
+        ) -> std::ffi::c_int {
+            // SAFETY: these are the arguments with which the server called this command.
+            unsafe {
+                if let Some(others) = Keys::others($keys)
+                    && callback::answer_getkeys(ctx, argv, argc, Access::key_flags($access), others)
+                {
+                    return ffi::OK;
                 }
-                callback
-            },
-            arity: $arity,
-            keys: $keys,
-            access: $access,
-            $($field)*
+                callback::dispatch(ctx, argv, argc, &ROUTE)
+            }
         }
-    };
-    ($name:literal, $handler:path, $arity:expr, $($field:tt)*) => {
-        command! { $name, $handler, $arity, keys: Keys::One, $($field)* }
+        Command { route: ROUTE, callback, keys: $keys, access: $access, $($field)* }
+    }};
+    ($verb:ident, $handler:path, $arity:expr, $($field:tt)*) => {
+        command! { $verb, $handler, $arity, keys: Keys::One, $($field)* }
     };
 }
 
@@ -77,9 +72,9 @@ const EXPIRY: Argument = Argument {
 };
 
 /// All commands, each declared once.
-pub(super) const COMMANDS: &[Command] = &[
+pub(super) static COMMANDS: &[Command] = &[
     command! {
-        c"bf.reserve", reserve::reserve, Arity { min: 4, max: 20 }, keys: Keys::AndLike,
+        Reserve, reserve::reserve, Arity { min: 4, max: 20 }, keys: Keys::AndLike,
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
@@ -109,7 +104,7 @@ pub(super) const COMMANDS: &[Command] = &[
         )],
     },
     command! {
-        c"bf.add", add::add, Arity::exactly(3),
+        Add, add::add, Arity::exactly(3),
         access: Access::Insert,
         fast: true,
         summary: c"Adds an item to a Bloom filter. Creates the filter with default settings if the key does not exist.",
@@ -117,7 +112,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
-        c"bf.madd", add::madd, Arity::at_least(3),
+        Madd, add::madd, Arity::at_least(3),
         access: Access::Insert,
         fast: false,
         summary: c"Adds items to a Bloom filter. Creates the filter with default settings if the key does not exist.",
@@ -125,7 +120,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::items(None)],
     },
     command! {
-        c"bf.insert", add::insert, Arity::at_least(4),
+        Insert, add::insert, Arity::at_least(4),
         access: Access::Insert,
         fast: false,
         summary: c"Adds items to a Bloom filter. Creates the filter with the given options if the key does not exist.",
@@ -151,7 +146,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ],
     },
     command! {
-        c"bf.exists", query::exists, Arity::exactly(3),
+        Exists, query::exists, Arity::exactly(3),
         access: Access::Read,
         fast: true,
         summary: c"Tells whether an item was probably added to a Bloom filter, or certainly not.",
@@ -159,7 +154,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
-        c"bf.mexists", query::mexists, Arity::at_least(3),
+        Mexists, query::mexists, Arity::at_least(3),
         access: Access::Read,
         fast: false,
         summary: c"Tells for each item whether it was probably added to a Bloom filter, or certainly not.",
@@ -167,7 +162,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::items(None)],
     },
     command! {
-        c"bf.del", counting::del, Arity::exactly(3),
+        Del, counting::del, Arity::exactly(3),
         access: Access::Remove,
         fast: true,
         summary: c"Removes one occurrence of an item from a counting Bloom filter.",
@@ -175,7 +170,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
-        c"bf.mdel", counting::mdel, Arity::at_least(3),
+        Mdel, counting::mdel, Arity::at_least(3),
         access: Access::Remove,
         fast: false,
         summary: c"Removes one occurrence of each item from a counting Bloom filter.",
@@ -183,7 +178,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::items(None)],
     },
     command! {
-        c"bf.count", counting::count, Arity::exactly(3),
+        Count, counting::count, Arity::exactly(3),
         access: Access::Read,
         fast: true,
         summary: c"Returns how often an item is in a counting Bloom filter.",
@@ -191,7 +186,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
-        c"bf.mcount", counting::mcount, Arity::at_least(3),
+        Mcount, counting::mcount, Arity::at_least(3),
         access: Access::Read,
         fast: false,
         summary: c"Returns for each item how often it is in a counting Bloom filter.",
@@ -199,7 +194,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::items(None)],
     },
     command! {
-        c"bf.merge", merge::merge, Arity::at_least(4), keys: Keys::AndNumbered,
+        Merge, merge::merge, Arity::at_least(4), keys: Keys::AndNumbered,
         access: Access::Merge,
         fast: false,
         summary: c"Stores the union or the intersection of Bloom filters. Includes an existing destination, unless it is replaced.",
@@ -221,7 +216,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ],
     },
     command! {
-        c"bf.card", query::card, Arity::exactly(2),
+        Card, query::card, Arity::exactly(2),
         access: Access::Read,
         fast: true,
         summary: c"Returns the number of distinct items in a Bloom filter.",
@@ -229,7 +224,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[],
     },
     command! {
-        c"bf.info", info::info, Arity { min: 2, max: 3 },
+        Info, info::info, Arity { min: 2, max: 3 },
         access: Access::Read,
         fast: true,
         summary: c"Returns information about a Bloom filter.",
@@ -243,7 +238,7 @@ pub(super) const COMMANDS: &[Command] = &[
         }],
     },
     command! {
-        c"bf.scandump", dump::scandump, Arity::exactly(3),
+        Scandump, dump::scandump, Arity::exactly(3),
         access: Access::Read,
         fast: false,
         summary: c"Starts or continues the dump of a Bloom filter in chunks.",
@@ -251,7 +246,7 @@ pub(super) const COMMANDS: &[Command] = &[
         arguments: &[Argument::required(c"iterator", ArgumentKind::Integer)],
     },
     command! {
-        c"bf.loadchunk", dump::loadchunk, Arity::exactly(4),
+        Loadchunk, dump::loadchunk, Arity::exactly(4),
         access: Access::Update,
         fast: false,
         summary: c"Restores a chunk of a Bloom filter that was dumped with BF.SCANDUMP.",
@@ -262,7 +257,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ],
     },
     command! {
-        c"bf.debug", info::debug, Arity::exactly(2),
+        Debug, info::debug, Arity::exactly(2),
         access: Access::Read,
         fast: true,
         summary: c"Describes each layer of a Bloom filter.",
@@ -271,7 +266,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     #[cfg(feature = "fault-injection")]
     command! {
-        c"bf.panic", fault_injection::panic, Arity { min: 2, max: 4 },
+        Panic, fault_injection::panic, Arity { min: 2, max: 4 },
         access: Access::Read,
         fast: true,
         summary: c"Panics, at once or in the middle of a reply, to test that the server survives.",
@@ -283,7 +278,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     #[cfg(feature = "fault-injection")]
     command! {
-        c"bf.starve", fault_injection::starve, Arity::exactly(4),
+        Starve, fault_injection::starve, Arity::exactly(4),
         access: Access::Read,
         fast: true,
         summary: c"Makes one of the next requests for memory fail. Returns the number of requests since the last call.",
@@ -295,7 +290,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     #[cfg(feature = "fault-injection")]
     command! {
-        c"bf.clock", fault_injection::clock, Arity::exactly(3),
+        Clock, fault_injection::clock, Arity::exactly(3),
         access: Access::Read,
         fast: true,
         summary: c"Stops the clock of filters that forget, at this time in milliseconds since 1970.",

@@ -1,13 +1,12 @@
 //! Replicates the changes that commands on items made.
 
-use std::ffi::CStr;
-
+use crate::family::Verb;
 use crate::server::{Arg, Args, Context};
 
 /// The commands that repeat a change on replicas, for one item and for many.
 pub(super) struct ReplicatedAs<'a> {
-    pub one: &'static CStr,
-    pub many: &'static CStr,
+    pub one: Verb,
+    pub many: Verb,
     /// The arguments between the key and the items.
     pub options: &'a [Arg<'a>],
 }

@@ -12,6 +12,7 @@ use super::options::{CreateOptions, Expansion, ExpireOption, WindowOptions, flag
 use super::redisbloom;
 use crate::admission;
 use crate::configuration::LayoutName;
+use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
@@ -31,7 +32,7 @@ pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
     let params = options.params(ctx)?;
     let key = open_new(ctx, keyspace, name)?;
     let mut keyspace = create(ctx, name, key, params, options.expires_at)?;
-    keyspace.notify_changed(ctx, name, c"bf.reserve");
+    keyspace.notify_changed(ctx, name, Verb::Reserve);
     if let Some(time) = options.expires_at {
         expire_at(ctx, keyspace, name, time)?;
     }
@@ -45,7 +46,7 @@ fn reserve_like(ctx: &Context, keyspace: Keyspace, name: Arg, other: Arg) -> Res
     let filter = admission::like(ctx, sources.next().ok_or(Error::NotFound)?)?;
     drop(sources);
     let mut keyspace = create_from_header(ctx, name, keys.close_sources(), filter)?;
-    keyspace.notify_changed(ctx, name, c"bf.reserve");
+    keyspace.notify_changed(ctx, name, Verb::Reserve);
     ctx.reply_ok();
     Ok(())
 }

@@ -11,6 +11,7 @@ use redis_module::raw;
 
 use super::args::Arg;
 use super::feature;
+use crate::family::{Family, Verb};
 use crate::ffi::{OK, available, call};
 
 /// The server's log, state and limits, for any code.
@@ -160,6 +161,8 @@ impl Server<'_> {
 /// The server during one call that has a client: a command, or the load of the module.
 pub(crate) struct Context<'a> {
     server: Server<'a>,
+    /// The family of the command, or of all commands when the module is loaded.
+    pub(crate) family: &'static Family,
     /// The number of replies that the client still waits for: the command's own reply, then the elements of the arrays
     /// that it started.
     pub(super) pending_replies: Cell<usize>,
@@ -175,15 +178,15 @@ impl<'a> Deref for Context<'a> {
 }
 
 impl Context<'_> {
-    /// Wraps the context of a call from the server.
+    /// Wraps the context of a call from the server, for a command of a family.
     ///
     /// # Safety
     ///
     /// `ctx` must be a context that the server handed to a command or to the function that loads the module, and that
     /// lives for the wrapper's lifetime.
     #[inline]
-    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
-        Context { server: Server { ctx, lifetime: PhantomData }, pending_replies: Cell::new(1) }
+    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleCtx, family: &'static Family) -> Self {
+        Context { server: Server { ctx, lifetime: PhantomData }, family, pending_replies: Cell::new(1) }
     }
 
     #[inline]
@@ -191,8 +194,13 @@ impl Context<'_> {
         self.server.ctx
     }
 
-    /// Sends `command key arguments…` to replicas and the append-only file.
-    pub(crate) fn replicate(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
+    /// Sends `command key arguments…` to replicas and the append-only file, with a command of the same family.
+    pub(crate) fn replicate(&self, verb: Verb, key: Arg, arguments: &[Arg]) {
+        self.replicate_command(self.family.replicated_name(verb), key, arguments);
+    }
+
+    /// Sends any `command key arguments…` to replicas and the append-only file.
+    pub(crate) fn replicate_command(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
         let (format, strings) = (c"sv".as_ptr(), arguments.as_ptr().cast::<*mut raw::RedisModuleString>());
         // SAFETY: the arguments match the format: a string, and an array of strings with its length. All are alive, and
         // an `Arg` is a pointer to a string.

@@ -18,6 +18,7 @@ use redis_module::raw;
 
 use super::args::Arg;
 use super::context::Context;
+use crate::family::Verb;
 use crate::ffi::{OK, available, call};
 
 /// The permission for calls that may run listeners. It costs no memory and no time.
@@ -41,11 +42,11 @@ impl Keyspace<'_> {
         Keyspace(PhantomData)
     }
 
-    /// Notifies watchers and listeners that `event` changed the key.
-    pub(crate) fn notify_changed(&mut self, ctx: &Context, key: Arg, event: &CStr) {
+    /// Notifies watchers and listeners that an event of the command's family changed the key.
+    pub(crate) fn notify_changed(&mut self, ctx: &Context, key: Arg, event: Verb) {
         // SAFETY: the context and the key's name are alive.
         unsafe { call!(RedisModule_SignalModifiedKey(ctx.as_raw(), key.as_raw())) };
-        self.notify(ctx, raw::REDISMODULE_NOTIFY_MODULE, event, key);
+        self.notify(ctx, raw::REDISMODULE_NOTIFY_MODULE, ctx.family.name(event), key);
     }
 
     /// Notifies listeners that the key got a time to live, with the event that the server's own commands raise.
