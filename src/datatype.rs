@@ -13,7 +13,7 @@ use redis_module::raw;
 
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
-use crate::family::{BLOOM, Verb};
+use crate::family::{BLOOM, Family, Verb};
 use crate::ffi::call;
 use crate::rdb_stream::RdbStream;
 use crate::reply_error::Error;
@@ -27,48 +27,64 @@ use oxbloom_filter::{DecodeError, Filter};
 struct DataType {
     /// The name, which must have nine characters.
     name: &'static CStr,
+    /// The family whose commands create the values.
+    family: &'static Family,
     /// The version of the encoding that is written.
     version: u32,
+    /// Reads a filter in the encoding of this version or an earlier one.
+    decode: fn(&mut RdbStream, u32, &Admission) -> Result<Filter, DecodeError>,
     rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
     /// The server's handle of the type.
     handle: AtomicPtr<raw::RedisModuleType>,
 }
 
-static OWN: DataType = DataType {
-    name: c"oxbloom--",
-    version: header::VERSION as u32,
-    rdb_load: rdb_load_own,
-    handle: AtomicPtr::new(ptr::null_mut()),
-};
+const OWN: usize = 0;
+const CLASSIC: usize = 1;
 
-static CLASSIC: DataType = DataType {
-    name: c"MBbloom--",
-    version: classic::VERSION,
-    rdb_load: rdb_load_classic,
-    handle: AtomicPtr::new(ptr::null_mut()),
-};
+/// All data types.
+static TYPES: [DataType; 2] = [
+    DataType {
+        name: c"oxbloom--",
+        family: &BLOOM,
+        version: header::VERSION as u32,
+        decode: |file, _, admission| codec::read_own_rdb(file, &mut |bytes| admission.admits(bytes)),
+        rdb_load: rdb_load::<OWN>,
+        handle: AtomicPtr::new(ptr::null_mut()),
+    },
+    DataType {
+        name: c"MBbloom--",
+        family: &BLOOM,
+        version: classic::VERSION,
+        decode: |file, version, admission| codec::read_classic_rdb(version, file, &mut |bytes| admission.admits(bytes)),
+        rdb_load: rdb_load::<CLASSIC>,
+        handle: AtomicPtr::new(ptr::null_mut()),
+    },
+];
 
 /// Returns the server's handle of a filter's data type.
 pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
-    let data_type = match filter.kind() {
-        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => &OWN,
-        FilterKind::Classic => &CLASSIC,
-    };
-    data_type.handle.load(Ordering::Relaxed)
+    DataType::of(filter).handle.load(Ordering::Relaxed)
 }
 
 /// Returns true if values of this type are our filters.
 #[inline]
 pub(crate) fn is_filter(handle: *mut raw::RedisModuleType) -> bool {
-    [&OWN, &CLASSIC].into_iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
+    TYPES.iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
 }
 
 /// Registers the data types. Returns false if the server rejects one.
 pub(crate) fn register(ctx: &Context) -> bool {
-    [&OWN, &CLASSIC].into_iter().all(|data_type| data_type.register(ctx))
+    TYPES.iter().all(|data_type| data_type.register(ctx))
 }
 
 impl DataType {
+    fn of(filter: &Filter) -> &'static DataType {
+        match filter.kind() {
+            FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => &TYPES[OWN],
+            FilterKind::Classic => &TYPES[CLASSIC],
+        }
+    }
+
     fn register(&self, ctx: &Context) -> bool {
         let mut methods = raw::RedisModuleTypeMethods {
             version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
@@ -116,41 +132,23 @@ pub(crate) fn into_value(filter: Filter) -> *mut c_void {
     Box::into_raw(Box::new(filter)).cast()
 }
 
-/// Loads a filter of our own from an RDB file or payload.
+/// Loads a filter from an RDB file or payload. If it is rejected, logs the reason and returns null.
 ///
 /// # Safety
 ///
 /// Only the server may call this and the callbacks below, with a file, key or value that lives for the time of the call
 /// and that nobody else changes.
-unsafe extern "C" fn rdb_load_own(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+unsafe extern "C" fn rdb_load<const TYPE: usize>(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
-    let file = RdbStream::new(unsafe { Io::new(rdb) });
-    load_filter(file, |file, admission| {
-        if version > c_int::from(header::VERSION) {
-            return Err(DecodeError::NewerVersion);
-        }
-        codec::read_own_rdb(file, &mut |bytes| admission.admits(bytes))
-    })
-}
-
-unsafe extern "C" fn rdb_load_classic(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
-    // SAFETY: the server hands over a file for the time of the call.
-    let file = RdbStream::new(unsafe { Io::new(rdb) });
-    load_filter(file, |file, admission| {
-        let version = u32::try_from(version).map_err(|_| DecodeError::Corrupt)?;
-        codec::read_classic_rdb(version, file, &mut |bytes| admission.admits(bytes))
-    })
-}
-
-/// Reads a value from a file. If it is rejected, logs the reason and returns null.
-fn load_filter(
-    mut file: RdbStream,
-    decode: impl FnOnce(&mut RdbStream, &Admission) -> Result<Filter, DecodeError>,
-) -> *mut c_void {
+    let mut file = RdbStream::new(unsafe { Io::new(rdb) });
     catch_panic(c"rdb_load", ptr::null_mut(), || {
         let server = Server::without_context();
         let admission = Admission::new(&server, 0);
-        match decode(&mut file, &admission) {
+        let decoded = match u32::try_from(version) {
+            Ok(version) if version <= TYPES[TYPE].version => (TYPES[TYPE].decode)(&mut file, version, &admission),
+            _ => Err(DecodeError::NewerVersion),
+        };
+        match decoded {
             Ok(filter) => into_value(filter),
             Err(error) => {
                 let rejection = Error::decoding(error, admission.limit());
@@ -178,7 +176,7 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     // SAFETY: the server hands over a file, the key's name and one of our values for the time of the call.
     let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
     save_or_exit(c"aof_rewrite", || {
-        let loadchunk = BLOOM.replicated_name(Verb::Loadchunk);
+        let loadchunk = DataType::of(filter).family.replicated_name(Verb::Loadchunk);
         let emit = |cursor: u64, data: &[u8]| file.write_command(loadchunk, key, cursor, data);
         codec::dump(filter, emit).is_ok()
     });
