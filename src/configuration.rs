@@ -152,12 +152,6 @@ impl LayoutName {
     }
 }
 
-impl std::fmt::Display for LayoutName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.name().to_string_lossy())
-    }
-}
-
 /// Returns the default layout of new filters.
 pub(crate) fn layout() -> LayoutName {
     if LAYOUT.get() == LayoutName::Classic as i32 { LayoutName::Classic } else { LayoutName::Native }

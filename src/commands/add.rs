@@ -5,13 +5,11 @@
 
 use super::create::{create, expire_at};
 use super::item_flags::ItemFlags;
-use super::options::{
-    CreateOptions, Expansion, ExpireOption, InsertRequest, Timing, WindowOptions, flag_once, positive, set_once,
-};
+use super::option_rows::{self, Creator};
+use super::options::Options;
 use super::redisbloom;
 use super::replication::{Changed, ReplicatedAs, replicate_items};
 use crate::admission;
-use crate::configuration::LayoutName;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
@@ -19,7 +17,7 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics::{self, Forgetting};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, ErrorRate, Hash, InsertOptions, Interrupted, OnDuplicate};
+use oxbloom_filter::internals::{BATCH, Hash, InsertOptions, Interrupted, OnDuplicate};
 
 /// `BF.ADD key item`
 pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -33,7 +31,7 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     lookahead::remember(ctx, name, filter);
     let mut new = [false];
     if filter.windowed().is_some() {
-        let additions = Additions::of(args.from(2));
+        let additions = Additions { items: args.from(2), options: &Options::default() };
         let (_, failure) =
             insert_and_replicate(ctx, key, args, &additions, &mut new)?.notify(ctx, keyspace, name, created);
         failure.map_or(Ok(()), Err)?;
@@ -59,140 +57,54 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
 
 /// `BF.MADD key item [item …]`
 pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    add_all(ctx, keyspace, args, Additions::of(args.from(2)), Creation::Default)
+    add_all(ctx, keyspace, args, args.from(2), None)
 }
 
-/// `BF.INSERT key [CAPACITY n] [ERROR r] [EXPANSION n] [NOCREATE] [NONSCALING] [COUNTING] [WINDOW seconds] [SLICES n]
-/// [REFRESH] [ROLLING] [SEED n] [LAYOUT native | classic] [EX seconds | PX milliseconds | EXAT seconds | PXAT
-/// milliseconds] [NX] [TTL seconds] [AT milliseconds] ITEMS item [item …]`
+/// `BF.INSERT key [option …] ITEMS item [item …]`, with [options](option_rows).
 pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_insert(args);
-    let InsertRequest { options, create, on_duplicate, timing, items } =
-        if is_foreign { redisbloom::insert(args) } else { parse(ctx, args) }?;
-    let creation = if create { Creation::As(options) } else { Creation::Never(options) };
-    add_all(ctx, keyspace, args, Additions { items, on_duplicate, timing }, creation)
+    let (options, items) =
+        if is_foreign { redisbloom::insert(args)? } else { option_rows::parse(ctx, Creator::Insert, args, 2)? };
+    add_all(ctx, keyspace, args, items, Some(&options))
 }
 
 /// The items to add, and how to add them.
 struct Additions<'a> {
     items: Args<'a>,
-    on_duplicate: OnDuplicate,
-    timing: Timing,
+    options: &'a Options,
 }
 
-impl<'a> Additions<'a> {
-    /// Returns the additions of a command without options.
-    fn of(items: Args<'a>) -> Additions<'a> {
-        Additions { items, on_duplicate: OnDuplicate::Count, timing: Timing::default() }
-    }
-}
-
-/// The treatment of a key that does not exist.
-enum Creation {
-    /// Creates a filter with default settings.
-    Default,
-    /// Creates a filter with these options.
-    As(CreateOptions),
-    /// Replies with an error, and ignores these options.
-    Never(CreateOptions),
-}
-
-/// Parses `BF.INSERT key … ITEMS item …` as clients send it.
-fn parse<'a>(ctx: &Context, args: Args<'a>) -> Result<InsertRequest<'a>, Error> {
-    let (mut capacity, mut error_rate, mut expansion) = (None, None, None);
-    let (mut seed, mut layout, mut expires_at) = (None, None, None);
-    let (mut nocreate, mut nonscaling, mut counting, mut skip_duplicates) = (false, false, false, false);
-    let (mut window, mut timing) = (WindowOptions::default(), Timing::default());
-    let mut next = 2;
-    // The items start after ITEMS, which is required.
-    let items = loop {
-        if next >= args.len() {
-            return Err(Error::WrongArity);
-        }
-        let option = args.at(next);
-        let value = || if next + 1 < args.len() { Ok(args.at(next + 1)) } else { Err(Error::WrongArity) };
-        let taken = window.take(option, || value().ok())? + timing.take(ctx, option, || value().ok())?;
-        if taken > 0 {
-            next += taken;
-            continue;
-        }
-        let mut length = 2;
-        if option.is("ITEMS") {
-            break args.from(next + 1);
-        } else if option.is("CAPACITY") {
-            set_once(&mut capacity, value()?.integer().ok_or(Error::InsertBadCapacity)?)?;
-        } else if option.is("ERROR") {
-            set_once(&mut error_rate, value()?.float().ok_or(Error::InsertBadErrorRate)?)?;
-        } else if option.is("EXPANSION") {
-            set_once(&mut expansion, value()?.integer().ok_or(Error::InsertBadExpansion)?)?;
-        } else if option.is("SEED") {
-            set_once(&mut seed, value()?.unsigned().ok_or(Error::BadSeed)?)?;
-        } else if option.is("LAYOUT") {
-            set_once(&mut layout, LayoutName::of(value()?).ok_or(Error::BadLayout)?)?;
-        } else if let Some(expire) = ExpireOption::of(option) {
-            set_once(&mut expires_at, expire.expires_at(ctx, value()?)?)?;
-        } else {
-            length = 1;
-            if option.is("NOCREATE") {
-                flag_once(&mut nocreate)?;
-            } else if option.is("NONSCALING") {
-                flag_once(&mut nonscaling)?;
-            } else if option.is("COUNTING") {
-                flag_once(&mut counting)?;
-            } else if option.is("NX") {
-                flag_once(&mut skip_duplicates)?;
-            } else {
-                return Err(Error::UnknownArgument(next as u32));
-            }
-        }
-        next += length;
-    };
-    if items.is_empty() {
-        return Err(Error::WrongArity);
-    }
-    let capacity = capacity.map(|number| positive(number).ok_or(Error::InsertRange)).transpose()?;
-    let error_rate = error_rate.map(|rate| ErrorRate::new(rate).ok_or(Error::InsertRange)).transpose()?;
-    let expansion = expansion.map(|factor| Expansion::of(factor).ok_or(Error::InsertRange)).transpose()?;
-    let options =
-        CreateOptions { capacity, error_rate, expansion, nonscaling, counting, window, seed, layout, expires_at };
-    let on_duplicate = if skip_duplicates { OnDuplicate::Skip } else { OnDuplicate::Count };
-    Ok(InsertRequest { options, create: !nocreate, on_duplicate, timing, items })
-}
-
-/// Adds items in order to the filter of the key, until one does not fit. Creates the filter if `creation` says so. The
-/// reply has an element for each item that was handled, and then the error, if any.
+/// Adds items in order to the filter of the key, until one does not fit. Creates the filter if it does not exist, unless
+/// the options forbid it. The reply has an element for each item that was handled, and then the error, if any.
 fn add_all(
     ctx: &Context,
     mut keyspace: Keyspace,
     args: Args,
-    additions: Additions,
-    creation: Creation,
+    items: Args,
+    options: Option<&Options>,
 ) -> Result<(), Error> {
     let name = args.at(1);
-    let mut flags = ItemFlags::new(ctx, additions.items)?;
-    let new = &mut flags.as_mut_slice()[..additions.items.len()];
+    let mut flags = ItemFlags::new(ctx, items)?;
+    let new = &mut flags.as_mut_slice()[..items.len()];
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-    if let Some(filter) = key.filter().filter(|_| !ctx.is_replicated_or_loading()) {
-        if let Creation::As(options) | Creation::Never(options) = &creation {
-            options.check_existing(filter)?;
-        }
-        additions.timing.check_existing(filter)?;
+    if let Some(filter) = key.filter()
+        && let Some(options) = options
+        && !ctx.is_replicated_or_loading()
+    {
+        options.check_existing(filter)?;
     }
     let created = !key.has_filter();
     if created {
-        let options = match &creation {
-            Creation::Default => None,
-            Creation::As(options) => Some(options),
-            Creation::Never(_) => return Err(Error::NotFound),
-        };
-        options.map_or(Ok(()), |options| additions.timing.check_new(options))?;
+        if options.is_some_and(|options| options.nocreate) {
+            return Err(Error::NotFound);
+        }
         key = create_and_open(ctx, name, key, options)?;
     }
+    let defaults = Options::default();
+    let additions = Additions { items, options: options.unwrap_or(&defaults) };
     let inserted = insert_and_replicate(ctx, key, args, &additions, new);
     let inserted = inserted.map(|inserted| inserted.notify(ctx, keyspace.reborrow(), name, created));
-    if let Creation::As(CreateOptions { expires_at: Some(time), .. }) = creation
-        && created
-    {
+    if created && let Some(time) = additions.options.expires_at {
         expire_at(ctx, keyspace, name, time)?;
     }
     let (handled, failure) = inserted?;
@@ -233,18 +145,18 @@ fn insert_and_replicate(
     additions: &Additions,
     new: &mut [bool],
 ) -> Result<Inserted, Error> {
-    let &Additions { items, on_duplicate, timing } = additions;
+    let &Additions { items, options } = additions;
     let filter = key.filter().ok_or(Error::NotFound)?;
-    let options = timing.insert_options(ctx, filter, on_duplicate);
+    let insert_options = options.insert_options(ctx, filter);
     let before = Forgetting::of(filter);
-    let renews = timing.has_ttl() || filter.parameters().window.is_some_and(|window| window.refresh);
+    let renews = options.ttl.is_some() || filter.parameters().window.is_some_and(|window| window.refresh);
     let mut renewed = if renews { Some(ItemFlags::new(ctx, items)?) } else { None };
     let renewed = renewed.as_mut().map_or(&mut [][..], |flags| &mut flags.as_mut_slice()[..items.len()]);
-    let (handled, failure) = insert_in_batches(ctx, filter, items, new, renewed, &options);
+    let (handled, failure) = insert_in_batches(ctx, filter, items, new, renewed, &insert_options);
     let added = new[..handled].iter().filter(|new| **new).count();
     statistics::count_additions(filter, added as u64, (handled - added) as u64);
     let forgot = statistics::count_forgotten(filter, before, added as u64);
-    let counts = on_duplicate == OnDuplicate::Count && filter.counting().is_some();
+    let counts = !options.skip_duplicates && filter.counting().is_some();
     let time = filter.needs_time().then(|| filter.time_of_change());
     drop(key);
     renewed.iter_mut().zip(&*new).for_each(|(changed, new)| *changed |= new);
@@ -253,7 +165,7 @@ fn insert_and_replicate(
     if !changed.any(handled) {
         return Ok(Inserted { handled, failure, changed: false, forgot });
     }
-    let options = time.map_or(Vec::new(), |time| timing.arguments(time));
+    let options = time.map_or(Vec::new(), |time| options.replicated_insert(time));
     let options: Vec<_> = options.iter().map(|option| ctx.string(option.as_bytes())).collect();
     let options: Vec<_> = options.iter().map(|option| option.as_arg()).collect();
     let names = match options.is_empty() {
@@ -274,12 +186,12 @@ fn create_and_open<'k>(
     ctx: &Context,
     name: Arg,
     key: WriteKey<'k>,
-    options: Option<&CreateOptions>,
+    options: Option<&Options>,
 ) -> Result<WriteKey<'k>, Error> {
     let params = match options {
         Some(options) => options.params(ctx)?,
         None if ctx.is_replicated_or_loading() => redisbloom::defaults().params(ctx)?,
-        None => CreateOptions::default().params(ctx)?,
+        None => Options::default().params(ctx)?,
     };
     let keyspace = create(ctx, name, key, params, options.and_then(|options| options.expires_at))?;
     WriteKey::open(keyspace, ctx, name)

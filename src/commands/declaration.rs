@@ -21,8 +21,8 @@ pub(super) struct Command {
     pub fast: bool,
     pub summary: &'static CStr,
     pub complexity: &'static CStr,
-    /// The arguments after the key.
-    pub arguments: &'static [Argument],
+    /// Returns the arguments after the key.
+    pub arguments: fn() -> Vec<Argument>,
 }
 
 /// The keys of a command: its first argument, and for some commands others, which are only read.
@@ -95,6 +95,7 @@ impl Access {
 }
 
 /// An argument, as COMMAND DOCS shows it.
+#[derive(Clone, Copy)]
 pub(super) struct Argument {
     pub name: &'static CStr,
     pub kind: ArgumentKind,
@@ -118,7 +119,7 @@ pub(super) enum ArgumentKind {
     /// One of several arguments.
     OneOf(&'static [Argument]),
     /// Several arguments in sequence.
-    Block(&'static [Argument]),
+    Block(fn() -> Vec<Argument>),
 }
 
 impl Argument {
@@ -131,6 +132,21 @@ impl Argument {
         Argument { name, kind, token: Some(token), optional: true, multiple: false }
     }
 
+    /// Returns one of several [`alternatives`](Self::alternative), which is optional.
+    pub(super) const fn choice(name: &'static CStr, alternatives: &'static [Argument]) -> Argument {
+        Argument { optional: true, ..Argument::required(name, ArgumentKind::OneOf(alternatives)) }
+    }
+
+    /// Returns the required argument `TOKEN value`.
+    pub(super) const fn alternative(token: &'static CStr, name: &'static CStr, kind: ArgumentKind) -> Argument {
+        Argument { token: Some(token), ..Argument::required(name, kind) }
+    }
+
+    /// Returns the required argument `TOKEN`.
+    pub(super) const fn token(token: &'static CStr, name: &'static CStr) -> Argument {
+        Argument::alternative(token, name, ArgumentKind::Token)
+    }
+
     /// Returns the optional argument `TOKEN`.
     pub(super) const fn flag(token: &'static CStr, name: &'static CStr) -> Argument {
         Argument::option(token, name, ArgumentKind::Token)
@@ -138,6 +154,17 @@ impl Argument {
 
     pub(super) const fn items(token: Option<&'static CStr>) -> Argument {
         Argument { name: c"item", kind: ArgumentKind::String, token, optional: false, multiple: true }
+    }
+
+    /// Returns true if the argument starts with this token, which may be that of an alternative.
+    pub(super) fn starts_with(&self, token: &[u8]) -> bool {
+        match (self.token, self.kind) {
+            (Some(own), _) => token.eq_ignore_ascii_case(own.to_bytes()),
+            (None, ArgumentKind::OneOf(alternatives)) => {
+                alternatives.iter().any(|argument| argument.starts_with(token))
+            }
+            (None, _) => false,
+        }
     }
 }
 
@@ -214,7 +241,7 @@ impl Command {
         let end = raw::RedisModuleCommandKeySpec { begin_search_type: end, ..key_spec };
         let mut key_specs: Vec<_> =
             [Some(key_spec), self.other_keys_spec(key_spec), Some(end)].into_iter().flatten().collect();
-        let mut arguments = RawArguments::new(self.arguments);
+        let mut arguments = RawArguments::new(&(self.arguments)());
         arguments.raw.insert(0, raw_argument(c"key", ArgumentKind::Key(0)));
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
@@ -302,8 +329,13 @@ impl RawArguments {
                 if argument.multiple {
                     raw.flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE as c_int;
                 }
-                if let ArgumentKind::OneOf(parts) | ArgumentKind::Block(parts) = argument.kind {
-                    let mut parts = RawArguments::new(parts);
+                let parts = match argument.kind {
+                    ArgumentKind::OneOf(parts) => parts.to_vec(),
+                    ArgumentKind::Block(parts) => parts(),
+                    _ => Vec::new(),
+                };
+                if !parts.is_empty() {
+                    let mut parts = RawArguments::new(&parts);
                     raw.subargs = parts.raw.as_mut_ptr();
                     all_parts.push(parts);
                 }

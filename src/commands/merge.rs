@@ -5,7 +5,6 @@
 //! works if the destination exists on a replica.
 
 use super::declaration::numbered_keys;
-use super::options::{flag_once, set_once};
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::{KeyWithSources, WriteKey};
@@ -59,13 +58,13 @@ impl<'a> MergeRequest<'a> {
         let (destination, sources) = (args.at(1), numbered_keys(args)?);
         let (mut operation, mut replace) = (None, false);
         for option in args.from(3 + sources.len()).iter() {
-            if option.is("UNION") {
-                set_once(&mut operation, MergeOp::Union).map_err(|_| Error::Syntax)?;
-            } else if option.is("INTERSECT") {
-                set_once(&mut operation, MergeOp::Intersection).map_err(|_| Error::Syntax)?;
-            } else if option.is("REPLACE") {
-                flag_once(&mut replace).map_err(|_| Error::Syntax)?;
-            } else {
+            let is_wrong = match option {
+                _ if option.is("UNION") => operation.replace(MergeOp::Union).is_some(),
+                _ if option.is("INTERSECT") => operation.replace(MergeOp::Intersection).is_some(),
+                _ if option.is("REPLACE") => std::mem::replace(&mut replace, true),
+                _ => true,
+            };
+            if is_wrong {
                 return Err(Error::Syntax);
             }
         }

@@ -8,7 +8,7 @@
 //!  create, replication         shared by several: creating a filter, replicating changes of items
 //!  item_flags                  one flag per item, for the reply and for replication
 //!  redisbloom                  commands of RedisBloom's stream, parsed as RedisBloom parses them
-//!  options                     the options that create a filter
+//!  option_rows, options        the options that create a filter, one row each; what they mean together
 //!  registry, declaration       the declaration of each command, and how it is registered
 //! ```
 
@@ -22,6 +22,7 @@ mod fault_injection;
 mod info;
 mod item_flags;
 mod merge;
+mod option_rows;
 mod options;
 mod query;
 mod redisbloom;

@@ -5,27 +5,26 @@
 //! says, so that all replicas agree, also after a restart.
 //!
 //! Our own stream is recognized by its commands. It has BF.INSERT only with AT, the time of an addition. It creates our
-//! own filters with a BF.RESERVE of at least nine arguments, a header or a BF.MERGE, and classic filters with a header.
+//! own filters with a BF.RESERVE of more than seven arguments, a header or a BF.MERGE, and classic filters with a header.
 //! A command that creates a filter in any other way comes from RedisBloom.
 
-use std::num::NonZeroU32;
-
-use super::options::{CreateOptions, Expansion, InsertRequest, Timing, positive};
+use super::option_rows::positive;
+use super::options::Options;
 use crate::configuration::{self, Dialect, LayoutName};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
-use oxbloom_filter::internals::{ErrorRate, OnDuplicate};
+use oxbloom_filter::internals::ErrorRate;
 
-/// The minimum number of arguments of our BF.RESERVE, its name included: `BF.RESERVE key rate capacity NONSCALING SEED
-/// seed LAYOUT native`. RedisBloom takes at most seven.
-const OUR_RESERVE: usize = 9;
+/// The maximum number of arguments of RedisBloom's BF.RESERVE, its name included. Ours has more: see
+/// [`replicated`](super::option_rows::replicated).
+const MAX_RESERVE: usize = 7;
 
 /// The maximum error rate of filters in Redis 8.
 const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
 /// Returns true if oxbloom wrote this BF.RESERVE.
 pub(super) fn is_our_reserve(args: Args) -> bool {
-    args.len() >= OUR_RESERVE
+    args.len() > MAX_RESERVE
 }
 
 /// Returns true if oxbloom wrote this BF.INSERT: RedisBloom has no option that starts with A.
@@ -34,38 +33,34 @@ pub(super) fn is_our_insert(args: Args) -> bool {
 }
 
 /// Returns the default options.
-pub(super) fn defaults() -> CreateOptions {
-    of_dialect(CreateOptions::default())
+pub(super) fn defaults() -> Options {
+    of_dialect(Options::default())
 }
 
 /// Parses `BF.RESERVE key error_rate capacity …`. As in RedisBloom, unknown arguments are ignored, and the key is also
 /// searched for options.
-pub(super) fn reserve(args: Args) -> Result<CreateOptions, Error> {
+pub(super) fn reserve(args: Args) -> Result<Options, Error> {
     let mut from_key = args.from(1).iter();
     let expansion = from_key.find(|arg| arg.is("EXPANSION")).map(|_| expansion(from_key.next())).transpose()?;
-    Ok(of_dialect(CreateOptions {
+    Ok(of_dialect(Options {
         error_rate: Some(args.at(2).float().and_then(ErrorRate::new).ok_or(Error::BadErrorRate)?),
         capacity: Some(args.at(3).integer().and_then(positive).ok_or(Error::BadCapacity)?),
         expansion,
         nonscaling: args.from(1).iter().any(|arg| arg.is("NONSCALING")),
-        ..CreateOptions::default()
+        ..Options::default()
     }))
 }
 
 /// Parses `BF.INSERT key … ITEMS item …`. As in RedisBloom, options are recognized by their first one to three letters,
 /// and the last of equal options counts.
-pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
-    let mut options = CreateOptions::default();
-    let (mut create, mut next) = (true, 2);
+pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
+    let mut options = Options::default();
+    let mut next = 2;
     while next < args.len() {
         let value = || if next + 1 < args.len() { Ok(args.at(next + 1)) } else { Err(Error::WrongArity) };
         let letter = |index: usize| args.at(next).bytes().get(index).map_or(0, u8::to_ascii_lowercase);
         next += match [letter(0), letter(1), letter(2)] {
-            [b'i', ..] => {
-                let (options, items) = (of_dialect(options), args.from(next + 1));
-                let (on_duplicate, timing) = (OnDuplicate::Count, Timing::default());
-                return Ok(InsertRequest { options, create, on_duplicate, timing, items });
-            }
+            [b'i', ..] => return Ok((of_dialect(options), args.from(next + 1))),
             [b'c', ..] => {
                 options.capacity = Some(value()?.integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
                 2
@@ -79,7 +74,7 @@ pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
                 2
             }
             [b'n', _, b'c'] => {
-                create = false;
+                options.nocreate = true;
                 1
             }
             [b'n', ..] => {
@@ -93,7 +88,7 @@ pub(super) fn insert(args: Args) -> Result<InsertRequest, Error> {
 }
 
 /// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
-fn of_dialect(options: CreateOptions) -> CreateOptions {
+fn of_dialect(options: Options) -> Options {
     let error_rate = match configuration::dialect() {
         Dialect::RedisBloom2 => options.error_rate,
         Dialect::Redis8 => {
@@ -101,16 +96,15 @@ fn of_dialect(options: CreateOptions) -> CreateOptions {
             Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
         }
     };
-    CreateOptions { error_rate, layout: Some(LayoutName::Classic), ..options }
+    Options { error_rate, layout: Some(LayoutName::Classic), ..options }
 }
 
 /// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow, and a
 /// filter of RedisBloom 2.8 breaks: every item is present. In the latter case, ours grows by 1 instead.
-fn expansion(value: Option<Arg>) -> Result<Expansion, Error> {
+fn expansion(value: Option<Arg>) -> Result<u32, Error> {
     let factor = value.ok_or(Error::NoExpansion)?.integer().ok_or(Error::BadExpansion)?;
-    Ok(match (NonZeroU32::new(factor as u32), configuration::dialect()) {
-        (Some(factor), _) => Expansion::By(factor),
-        (None, Dialect::Redis8) => Expansion::None,
-        (None, Dialect::RedisBloom2) => Expansion::By(NonZeroU32::MIN),
+    Ok(match (factor as u32, configuration::dialect()) {
+        (0, Dialect::RedisBloom2) => 1,
+        (factor, _) => factor,
     })
 }

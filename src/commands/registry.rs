@@ -6,9 +6,9 @@
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys};
 #[cfg(feature = "fault-injection")]
 use super::fault_injection;
+use super::option_rows::{self, Creator};
 use super::{add, counting, dump, info, merge, query, reserve};
 use crate::callback::{self, Route};
-use crate::configuration::LayoutName;
 use crate::family::{BLOOM, Verb};
 use crate::ffi;
 use crate::server::Arity;
@@ -39,69 +39,29 @@ macro_rules! command {
     };
 }
 
-const EXPANSION: Argument = Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer);
-const NONSCALING: Argument = Argument::flag(c"NONSCALING", c"nonscaling");
-const COUNTING: Argument = Argument::flag(c"COUNTING", c"counting");
-const SEED: Argument = Argument::option(c"SEED", c"seed", ArgumentKind::Integer);
-const WINDOW: Argument = Argument::option(c"WINDOW", c"seconds", ArgumentKind::Integer);
-const SLICES: Argument = Argument::option(c"SLICES", c"slices", ArgumentKind::Integer);
-const REFRESH: Argument = Argument::flag(c"REFRESH", c"refresh");
-const ROLLING: Argument = Argument::flag(c"ROLLING", c"rolling");
+const PARAMETERS: [Argument; 2] = [
+    Argument::required(
+        c"explicit",
+        ArgumentKind::Block(|| {
+            let rate = Argument::required(c"error_rate", ArgumentKind::Double);
+            let capacity = Argument::required(c"capacity", ArgumentKind::Integer);
+            [rate, capacity].into_iter().chain(option_rows::arguments(Creator::Reserve)).collect()
+        }),
+    ),
+    Argument::alternative(c"LIKE", c"other", ArgumentKind::Key(1)),
+];
 
-const LAYOUT: Argument = Argument::option(
-    c"LAYOUT",
-    c"layout",
-    ArgumentKind::OneOf(&[
-        Argument { token: Some(LayoutName::Native.name()), ..Argument::required(c"native", ArgumentKind::Token) },
-        Argument { token: Some(LayoutName::Classic.name()), ..Argument::required(c"classic", ArgumentKind::Token) },
-    ]),
-);
-
-/// The options that set the expiration of the key, as in the server's own SET.
-const EXPIRY: Argument = Argument {
-    optional: true,
-    ..Argument::required(
-        c"expiration",
-        ArgumentKind::OneOf(&[
-            Argument { token: Some(c"EX"), ..Argument::required(c"seconds", ArgumentKind::Integer) },
-            Argument { token: Some(c"PX"), ..Argument::required(c"milliseconds", ArgumentKind::Integer) },
-            Argument { token: Some(c"EXAT"), ..Argument::required(c"unix-time-seconds", ArgumentKind::UnixTime) },
-            Argument { token: Some(c"PXAT"), ..Argument::required(c"unix-time-milliseconds", ArgumentKind::UnixTime) },
-        ]),
-    )
-};
+const OPERATIONS: [Argument; 2] = [Argument::token(c"UNION", c"union"), Argument::token(c"INTERSECT", c"intersect")];
 
 /// All commands, each declared once.
 pub(super) static COMMANDS: &[Command] = &[
     command! {
-        Reserve, reserve::reserve, Arity { min: 4, max: 20 }, keys: Keys::AndLike,
+        Reserve, reserve::reserve, Arity { min: 4, max: 4 + option_rows::MAX_RESERVE_ARGUMENTS }, keys: Keys::AndLike,
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
         complexity: c"O(1); the memory is zeroed when it is first used",
-        arguments: &[Argument::required(
-            c"parameters",
-            ArgumentKind::OneOf(&[
-                Argument::required(
-                    c"explicit",
-                    ArgumentKind::Block(&[
-                        Argument::required(c"error_rate", ArgumentKind::Double),
-                        Argument::required(c"capacity", ArgumentKind::Integer),
-                        EXPANSION,
-                        NONSCALING,
-                        COUNTING,
-                        WINDOW,
-                        SLICES,
-                        REFRESH,
-                        ROLLING,
-                        SEED,
-                        LAYOUT,
-                        EXPIRY,
-                    ]),
-                ),
-                Argument { token: Some(c"LIKE"), ..Argument::required(c"other", ArgumentKind::Key(1)) },
-            ]),
-        )],
+        arguments: || vec![Argument::required(c"parameters", ArgumentKind::OneOf(&PARAMETERS))],
     },
     command! {
         Add, add::add, Arity::exactly(3),
@@ -109,7 +69,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Adds an item to a Bloom filter. Creates the filter with default settings if the key does not exist.",
         complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: &[Argument::required(c"item", ArgumentKind::String)],
+        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         Madd, add::madd, Arity::at_least(3),
@@ -117,7 +77,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Adds items to a Bloom filter. Creates the filter with default settings if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
-        arguments: &[Argument::items(None)],
+        arguments: || vec![Argument::items(None)],
     },
     command! {
         Insert, add::insert, Arity::at_least(4),
@@ -125,25 +85,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Adds items to a Bloom filter. Creates the filter with the given options if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
-        arguments: &[
-            Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer),
-            Argument::option(c"ERROR", c"error_rate", ArgumentKind::Double),
-            EXPANSION,
-            Argument::flag(c"NOCREATE", c"nocreate"),
-            NONSCALING,
-            COUNTING,
-            WINDOW,
-            SLICES,
-            REFRESH,
-            ROLLING,
-            SEED,
-            LAYOUT,
-            EXPIRY,
-            Argument::flag(c"NX", c"nx"),
-            Argument::option(c"TTL", c"seconds", ArgumentKind::Integer),
-            Argument::option(c"AT", c"unix-time-milliseconds", ArgumentKind::UnixTime),
-            Argument::items(Some(c"ITEMS")),
-        ],
+        arguments: || option_rows::arguments(Creator::Insert).chain([option_rows::ITEMS]).collect(),
     },
     command! {
         Exists, query::exists, Arity::exactly(3),
@@ -151,7 +93,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Tells whether an item was probably added to a Bloom filter, or certainly not.",
         complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: &[Argument::required(c"item", ArgumentKind::String)],
+        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         Mexists, query::mexists, Arity::at_least(3),
@@ -159,7 +101,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Tells for each item whether it was probably added to a Bloom filter, or certainly not.",
         complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
-        arguments: &[Argument::items(None)],
+        arguments: || vec![Argument::items(None)],
     },
     command! {
         Del, counting::del, Arity::exactly(3),
@@ -167,7 +109,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Removes one occurrence of an item from a counting Bloom filter.",
         complexity: c"O(1)",
-        arguments: &[Argument::required(c"item", ArgumentKind::String)],
+        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         Mdel, counting::mdel, Arity::at_least(3),
@@ -175,7 +117,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Removes one occurrence of each item from a counting Bloom filter.",
         complexity: c"O(N), where N is the number of items",
-        arguments: &[Argument::items(None)],
+        arguments: || vec![Argument::items(None)],
     },
     command! {
         Count, counting::count, Arity::exactly(3),
@@ -183,7 +125,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Returns how often an item is in a counting Bloom filter.",
         complexity: c"O(1)",
-        arguments: &[Argument::required(c"item", ArgumentKind::String)],
+        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         Mcount, counting::mcount, Arity::at_least(3),
@@ -191,7 +133,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Returns for each item how often it is in a counting Bloom filter.",
         complexity: c"O(N), where N is the number of items",
-        arguments: &[Argument::items(None)],
+        arguments: || vec![Argument::items(None)],
     },
     command! {
         Merge, merge::merge, Arity::at_least(4), keys: Keys::AndNumbered,
@@ -199,19 +141,10 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Stores the union or the intersection of Bloom filters. Includes an existing destination, unless it is replaced.",
         complexity: c"O(N), where N is the size of all filters",
-        arguments: &[
+        arguments: || vec![
             Argument::required(c"numkeys", ArgumentKind::Integer),
             Argument { multiple: true, ..Argument::required(c"source", ArgumentKind::Key(1)) },
-            Argument {
-                optional: true,
-                ..Argument::required(
-                    c"operation",
-                    ArgumentKind::OneOf(&[
-                        Argument { token: Some(c"UNION"), ..Argument::required(c"union", ArgumentKind::Token) },
-                        Argument { token: Some(c"INTERSECT"), ..Argument::required(c"intersect", ArgumentKind::Token) },
-                    ]),
-                )
-            },
+            Argument::choice(c"operation", &OPERATIONS),
             Argument::flag(c"REPLACE", c"replace"),
         ],
     },
@@ -221,7 +154,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Returns the number of distinct items in a Bloom filter.",
         complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: &[],
+        arguments: Vec::new,
     },
     command! {
         Info, info::info, Arity { min: 2, max: 3 },
@@ -229,13 +162,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Returns information about a Bloom filter.",
         complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: &[Argument {
-            name: c"field",
-            kind: ArgumentKind::OneOf(&info::FIELD_ARGUMENTS),
-            token: None,
-            optional: true,
-            multiple: false,
-        }],
+        arguments: || vec![Argument::choice(c"field", &info::FIELD_ARGUMENTS)],
     },
     command! {
         Scandump, dump::scandump, Arity::exactly(3),
@@ -243,7 +170,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Starts or continues the dump of a Bloom filter in chunks.",
         complexity: c"O(N), where N is the size of the chunk",
-        arguments: &[Argument::required(c"iterator", ArgumentKind::Integer)],
+        arguments: || vec![Argument::required(c"iterator", ArgumentKind::Integer)],
     },
     command! {
         Loadchunk, dump::loadchunk, Arity::exactly(4),
@@ -251,7 +178,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Restores a chunk of a Bloom filter that was dumped with BF.SCANDUMP.",
         complexity: c"O(N), where N is the size of the chunk",
-        arguments: &[
+        arguments: || vec![
             Argument::required(c"iterator", ArgumentKind::Integer),
             Argument::required(c"data", ArgumentKind::String),
         ],
@@ -262,7 +189,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Describes each layer of a Bloom filter.",
         complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: &[],
+        arguments: Vec::new,
     },
     #[cfg(feature = "fault-injection")]
     command! {
@@ -271,7 +198,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Panics, at once or in the middle of a reply, to test that the server survives.",
         complexity: c"O(1)",
-        arguments: &[
+        arguments: || vec![
             Argument::required(c"length", ArgumentKind::Integer),
             Argument::required(c"sent", ArgumentKind::Integer),
         ],
@@ -283,7 +210,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Makes one of the next requests for memory fail. Returns the number of requests since the last call.",
         complexity: c"O(1)",
-        arguments: &[
+        arguments: || vec![
             Argument::required(c"request", ArgumentKind::Integer),
             Argument::required(c"min_bytes", ArgumentKind::Integer),
         ],
@@ -295,6 +222,6 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: true,
         summary: c"Stops the clock of filters that forget, at this time in milliseconds since 1970.",
         complexity: c"O(1)",
-        arguments: &[Argument::required(c"milliseconds", ArgumentKind::Integer)],
+        arguments: || vec![Argument::required(c"milliseconds", ArgumentKind::Integer)],
     },
 ];

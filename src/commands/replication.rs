@@ -1,5 +1,6 @@
 //! Replicates the changes that commands on items made.
 
+use super::options::MAX_REPLICATED;
 use crate::family::Verb;
 use crate::server::{Arg, Args, Context};
 
@@ -57,7 +58,7 @@ pub(super) fn replicate_items(ctx: &Context, names: ReplicatedAs, args: Args, it
         return true;
     }
     // Without memory for all items, replicate one command per item.
-    let mut arguments = [key; MAX_OPTIONS + 1];
+    let mut arguments = [key; MAX_REPLICATED + 1];
     arguments[..options.len()].copy_from_slice(options);
     for item in changing() {
         arguments[options.len()] = item;
@@ -65,6 +66,3 @@ pub(super) fn replicate_items(ctx: &Context, names: ReplicatedAs, args: Args, it
     }
     true
 }
-
-/// The maximum number of arguments between a key and its items: `AT time TTL seconds ITEMS`.
-const MAX_OPTIONS: usize = 5;

@@ -1,0 +1,310 @@
+//! The options of BF.RESERVE and BF.INSERT, one row each. Parsing, COMMAND DOCS, the arity and replication are made from
+//! the rows.
+//!
+//! To add an option, add three things: its row here, the field of [`Options`] that it sets, and its
+//! [error](crate::reply_error).
+
+use std::num::NonZeroU64;
+
+use super::declaration::{Argument, ArgumentKind};
+use super::options::Options;
+use crate::configuration::LayoutName;
+use crate::reply_error::Error;
+use crate::server::{Arg, Args, Context};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{ErrorRate, FilterKind, MAX_LENGTH, SLICES, Window};
+
+/// A command that creates filters. The errors depend on it, as RedisBloom's do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Creator {
+    Reserve,
+    Insert,
+}
+
+/// An option.
+struct OptionRow {
+    /// The option in COMMAND DOCS.
+    argument: Argument,
+    /// True if BF.RESERVE has the option. BF.INSERT has all.
+    in_reserve: bool,
+    /// The errors for a missing value, by [`Creator`].
+    missing: [Error; 2],
+    /// True if BF.RESERVE parses the value after all other options, so that their errors come first.
+    is_late: bool,
+    /// Parses the value, and sets the option.
+    set: fn(&mut Options, &Given) -> Result<(), Error>,
+    /// Returns the value with which a BF.RESERVE replicates a new filter of our own, empty for a flag, or `None` if it
+    /// lacks the option.
+    replicated: fn(&Filter) -> Option<String>,
+}
+
+/// An option as a client gave it.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    ctx: &'a Context<'a>,
+    creator: Creator,
+    token: &'a [u8],
+    /// The argument after the token, or the token itself for a flag.
+    value: Arg<'a>,
+}
+
+/// The options, in the order of COMMAND DOCS and of replication.
+static OPTIONS: [OptionRow; 16] = [
+    OptionRow {
+        set: |options, given| {
+            let capacity = given.value.integer().ok_or(Error::InsertBadCapacity)?;
+            set(&mut options.capacity, positive(capacity), Error::InsertRange)
+        },
+        ..insert_row(Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer))
+    },
+    OptionRow {
+        set: |options, given| {
+            let rate = given.value.float().ok_or(Error::InsertBadErrorRate)?;
+            set(&mut options.error_rate, ErrorRate::new(rate), Error::InsertRange)
+        },
+        ..insert_row(Argument::option(c"ERROR", c"error_rate", ArgumentKind::Double))
+    },
+    OptionRow {
+        missing: [Error::NoExpansion, Error::WrongArity],
+        is_late: true,
+        set: set_expansion,
+        replicated: |filter| filter.expansion().map(|expansion| expansion.to_string()),
+        ..row(Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer))
+    },
+    OptionRow {
+        set: |options, _| switch_on(&mut options.nocreate),
+        ..insert_row(Argument::flag(c"NOCREATE", c"nocreate"))
+    },
+    OptionRow {
+        set: |options, _| switch_on(&mut options.nonscaling),
+        // A rolling filter neither grows nor gets full, and BF.RESERVE rejects both options.
+        replicated: |filter| (filter.expansion().is_none() && !has(filter, |window| window.rolling)).then(String::new),
+        ..row(Argument::flag(c"NONSCALING", c"nonscaling"))
+    },
+    OptionRow {
+        set: |options, _| switch_on(&mut options.counting),
+        replicated: |filter| (filter.kind() == FilterKind::Counting).then(String::new),
+        ..row(Argument::flag(c"COUNTING", c"counting"))
+    },
+    OptionRow {
+        missing: [Error::WindowRange; 2],
+        set: |options, given| {
+            let length = given.value.unsigned().and_then(milliseconds).filter(|length| length.get() <= MAX_LENGTH);
+            set(&mut options.window, length, Error::WindowRange)
+        },
+        replicated: |filter| Some((filter.parameters().window?.length?.get() / 1000).to_string()),
+        ..row(Argument::option(c"WINDOW", c"seconds", ArgumentKind::Integer))
+    },
+    OptionRow {
+        missing: [Error::SlicesRange; 2],
+        set: |options, given| {
+            let slices = given.value.unsigned().and_then(|slices| u8::try_from(slices).ok());
+            set(&mut options.slices, slices.filter(|slices| SLICES.contains(slices)), Error::SlicesRange)
+        },
+        replicated: |filter| Some(filter.parameters().window?.slices.to_string()),
+        ..row(Argument::option(c"SLICES", c"slices", ArgumentKind::Integer))
+    },
+    OptionRow {
+        set: |options, _| switch_on(&mut options.refresh),
+        replicated: |filter| has(filter, |window| window.refresh).then(String::new),
+        ..row(Argument::flag(c"REFRESH", c"refresh"))
+    },
+    OptionRow {
+        set: |options, _| switch_on(&mut options.rolling),
+        replicated: |filter| has(filter, |window| window.rolling).then(String::new),
+        ..row(Argument::flag(c"ROLLING", c"rolling"))
+    },
+    OptionRow {
+        missing: [Error::BadSeed, Error::WrongArity],
+        is_late: true,
+        set: |options, given| set(&mut options.seed, given.value.unsigned(), Error::BadSeed),
+        replicated: |filter| filter.seed().map(|seed| seed.to_string()),
+        ..row(Argument::option(c"SEED", c"seed", ArgumentKind::Integer))
+    },
+    OptionRow {
+        missing: [Error::BadLayout, Error::WrongArity],
+        is_late: true,
+        set: |options, given| set(&mut options.layout, LayoutName::of(given.value), Error::BadLayout),
+        replicated: |_| Some(LayoutName::Native.name().to_string_lossy().into_owned()),
+        ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUTS)))
+    },
+    // The time belongs to the key, so `create` replicates it.
+    OptionRow {
+        missing: [Error::BadExpireTime, Error::WrongArity],
+        set: |options, given| set(&mut options.expires_at, expires_at(given), Error::BadExpireTime),
+        ..row(Argument::choice(c"expiration", &EXPIRY_ARGUMENTS))
+    },
+    OptionRow { set: |options, _| switch_on(&mut options.skip_duplicates), ..insert_row(Argument::flag(c"NX", c"nx")) },
+    OptionRow {
+        missing: [Error::TtlRange; 2],
+        set: |options, given| set(&mut options.ttl, given.value.unsigned().and_then(milliseconds), Error::TtlRange),
+        ..insert_row(Argument::option(c"TTL", c"seconds", ArgumentKind::Integer))
+    },
+    OptionRow {
+        missing: [Error::BadTime; 2],
+        set: |options, given| {
+            let is_past = |&time: &u64| given.ctx.is_replicated_or_loading() || time <= given.ctx.now();
+            set(&mut options.at, given.value.unsigned().filter(is_past), Error::BadTime)
+        },
+        ..insert_row(Argument::option(c"AT", c"unix-time-milliseconds", ArgumentKind::UnixTime))
+    },
+];
+
+const LAYOUTS: [Argument; 2] =
+    [Argument::token(LayoutName::Native.name(), c"native"), Argument::token(LayoutName::Classic.name(), c"classic")];
+
+/// The options that set the time at which the key expires, as in the server's own commands, with their units in
+/// milliseconds.
+const EXPIRY: [(Argument, i64); 4] = [
+    (Argument::alternative(c"EX", c"seconds", ArgumentKind::Integer), 1000),
+    (Argument::alternative(c"PX", c"milliseconds", ArgumentKind::Integer), 1),
+    (Argument::alternative(c"EXAT", c"unix-time-seconds", ArgumentKind::UnixTime), 1000),
+    (Argument::alternative(c"PXAT", c"unix-time-milliseconds", ArgumentKind::UnixTime), 1),
+];
+
+const EXPIRY_ARGUMENTS: [Argument; 4] = [EXPIRY[0].0, EXPIRY[1].0, EXPIRY[2].0, EXPIRY[3].0];
+
+/// Returns the row of an option that only BF.INSERT has, and that does nothing.
+const fn insert_row(argument: Argument) -> OptionRow {
+    OptionRow { in_reserve: false, ..row(argument) }
+}
+
+/// Returns the row of an option that both commands have, and that does nothing.
+const fn row(argument: Argument) -> OptionRow {
+    OptionRow {
+        argument,
+        in_reserve: true,
+        missing: [Error::WrongArity; 2],
+        is_late: false,
+        set: |_, _| Ok(()),
+        replicated: |_| None,
+    }
+}
+
+/// Sets an option to its value, or returns the error if that is bad.
+fn set<T>(option: &mut Option<T>, value: Option<T>, error: Error) -> Result<(), Error> {
+    *option = Some(value.ok_or(error)?);
+    Ok(())
+}
+
+fn switch_on(flag: &mut bool) -> Result<(), Error> {
+    *flag = true;
+    Ok(())
+}
+
+fn set_expansion(options: &mut Options, given: &Given) -> Result<(), Error> {
+    let factor = given.value.integer();
+    let (bad, out_of_range) = match given.creator {
+        Creator::Insert => (Error::InsertBadExpansion, Error::InsertRange),
+        Creator::Reserve if given.value.is("NONSCALING") || options.nonscaling && factor != Some(0) => {
+            return Err(Error::NonscalingExpands);
+        }
+        Creator::Reserve if factor.is_some_and(|factor| factor < 0) => (Error::BadExpansion, Error::ExpansionRange),
+        Creator::Reserve => (Error::BadExpansion, Error::BadExpansion),
+    };
+    set(&mut options.expansion, u32::try_from(factor.ok_or(bad)?).ok(), out_of_range)
+}
+
+/// Returns the time at which the key expires, in milliseconds since 1970.
+fn expires_at(given: &Given) -> Option<i64> {
+    let (argument, unit) = EXPIRY.iter().find(|(argument, _)| argument.starts_with(given.token))?;
+    let start = if matches!(argument.kind, ArgumentKind::UnixTime) { 0 } else { given.ctx.milliseconds() };
+    given.value.integer().filter(|&number| number > 0)?.checked_mul(*unit)?.checked_add(start)
+}
+
+fn has(filter: &Filter, is_set: fn(Window) -> bool) -> bool {
+    filter.parameters().window.is_some_and(is_set)
+}
+
+impl OptionRow {
+    const fn belongs_to(&self, creator: Creator) -> bool {
+        self.in_reserve || matches!(creator, Creator::Insert)
+    }
+
+    const fn is_flag(&self) -> bool {
+        matches!(self.argument.kind, ArgumentKind::Token)
+    }
+}
+
+/// The maximum number of arguments of BF.RESERVE that are options and their values.
+pub(super) const MAX_RESERVE_ARGUMENTS: usize = {
+    let (mut count, mut row) = (0, 0);
+    while row < OPTIONS.len() {
+        if OPTIONS[row].belongs_to(Creator::Reserve) {
+            count += if OPTIONS[row].is_flag() { 1 } else { 2 };
+        }
+        row += 1;
+    }
+    count
+};
+
+/// Returns the options of a command, for COMMAND DOCS.
+pub(super) fn arguments(creator: Creator) -> impl Iterator<Item = Argument> {
+    OPTIONS.iter().filter(move |row| row.belongs_to(creator)).map(|row| row.argument)
+}
+
+/// Returns the options of a BF.RESERVE that replicates a new filter of our own, whatever the configuration is.
+pub(super) fn replicated(filter: &Filter) -> impl Iterator<Item = String> {
+    let with_values = OPTIONS.iter().filter_map(|row| Some((row.argument.token?, (row.replicated)(filter)?)));
+    let words = with_values.flat_map(|(token, value)| [token.to_string_lossy().into_owned(), value]);
+    words.filter(|word| !word.is_empty())
+}
+
+/// The items of BF.INSERT, after its options.
+pub(super) const ITEMS: Argument = Argument::items(Some(c"ITEMS"));
+
+/// Parses the options of a command, which start at argument `next`. Also returns the items of BF.INSERT.
+///
+/// Of several errors, clients get the one that RedisBloom reports. Its BF.INSERT checks the options in order, but their
+/// ranges last. Its BF.RESERVE ignores unknown options, and checks EXPANSION when it knows whether NONSCALING is given.
+pub(super) fn parse<'a>(
+    ctx: &Context,
+    creator: Creator,
+    args: Args<'a>,
+    mut next: usize,
+) -> Result<(Options, Args<'a>), Error> {
+    let is_insert = creator == Creator::Insert;
+    let is_late = |row: &OptionRow| row.is_late && !is_insert;
+    let (mut options, mut all_given) = (Options::default(), [None; OPTIONS.len()]);
+    let mut is_out_of_range = false;
+    while next < args.len() && !(is_insert && ITEMS.starts_with(args.at(next).bytes())) {
+        let token = args.at(next).bytes();
+        let index = OPTIONS.iter().position(|row| row.belongs_to(creator) && row.argument.starts_with(token));
+        let unknown = if is_insert { Error::UnknownArgument } else { Error::UnknownOption };
+        let index = index.ok_or(unknown(next as u32))?;
+        let row = &OPTIONS[index];
+        let length = if row.is_flag() { 1 } else { 2 };
+        let value = args.from(next).iter().nth(length - 1).ok_or(row.missing[creator as usize])?;
+        let given = Given { ctx, creator, token, value };
+        if !is_late(row) {
+            match (row.set)(&mut options, &given) {
+                Err(Error::InsertRange) => is_out_of_range = true,
+                set => set?,
+            }
+        }
+        if all_given[index].replace(given).is_some() {
+            return Err(Error::RepeatedArgument);
+        }
+        next += length;
+    }
+    for (row, given) in OPTIONS.iter().zip(&all_given) {
+        if let Some(given) = given.as_ref().filter(|_| is_late(row)) {
+            (row.set)(&mut options, given)?;
+        }
+    }
+    let items = args.from(next + 1);
+    if is_insert && items.is_empty() {
+        return Err(Error::WrongArity);
+    }
+    if is_out_of_range { Err(Error::InsertRange) } else { Ok((options, items)) }
+}
+
+/// Converts seconds to milliseconds.
+fn milliseconds(seconds: u64) -> Option<NonZeroU64> {
+    seconds.checked_mul(1000).and_then(NonZeroU64::new)
+}
+
+/// Returns the number, or `None` unless it is above 0.
+pub(super) fn positive(number: i64) -> Option<NonZeroU64> {
+    u64::try_from(number).ok().and_then(NonZeroU64::new)
+}
