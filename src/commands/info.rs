@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use super::declaration::{Argument, ArgumentKind};
+use super::declaration::Argument;
 use super::query::time_for;
 use crate::filter_key::ReadKey;
 use crate::reply_error::Error;
@@ -13,9 +13,7 @@ use oxbloom_filter::internals::LayerInfo;
 /// A fact about a filter.
 struct Field {
     /// The argument that selects it.
-    token: &'static CStr,
-    /// The name of this argument in COMMAND DOCS.
-    argument: &'static CStr,
+    argument: Argument,
     /// The name of the fact in the reply.
     label: &'static CStr,
     reply: fn(&Context, &Filter),
@@ -25,32 +23,27 @@ struct Field {
 /// counters; none reads the bits.
 const FIELDS: [Field; 16] = [
     Field {
-        token: c"CAPACITY",
-        argument: c"capacity",
+        argument: Argument::token(c"CAPACITY", c"capacity"),
         label: c"Capacity",
         reply: |ctx, filter| ctx.reply_integer(filter.capacity()),
     },
     Field {
-        token: c"SIZE",
-        argument: c"size",
+        argument: Argument::token(c"SIZE", c"size"),
         label: c"Size",
         reply: |ctx, filter| ctx.reply_integer(filter.memory_usage() as u64),
     },
     Field {
-        token: c"FILTERS",
-        argument: c"filters",
+        argument: Argument::token(c"FILTERS", c"filters"),
         label: c"Number of filters",
         reply: |ctx, filter| ctx.reply_integer(filter.num_layers() as u64),
     },
     Field {
-        token: c"ITEMS",
-        argument: c"items",
+        argument: Argument::token(c"ITEMS", c"items"),
         label: c"Number of items inserted",
         reply: |ctx, filter| ctx.reply_integer(filter.len_at(time_for(ctx, filter))),
     },
     Field {
-        token: c"EXPANSION",
-        argument: c"expansion",
+        argument: Argument::token(c"EXPANSION", c"expansion"),
         label: c"Expansion rate",
         reply: |ctx, filter| match filter.expansion() {
             None => ctx.reply_null(),
@@ -58,14 +51,12 @@ const FIELDS: [Field; 16] = [
         },
     },
     Field {
-        token: c"ERROR",
-        argument: c"error",
+        argument: Argument::token(c"ERROR", c"error"),
         label: c"Error rate",
         reply: |ctx, filter| ctx.reply_double(filter.error_rate()),
     },
     Field {
-        token: c"SEED",
-        argument: c"seed",
+        argument: Argument::token(c"SEED", c"seed"),
         label: c"Seed",
         reply: |ctx, filter| match filter.seed() {
             None => ctx.reply_null(),
@@ -73,26 +64,22 @@ const FIELDS: [Field; 16] = [
         },
     },
     Field {
-        token: c"LAYOUT",
-        argument: c"layout",
+        argument: Argument::token(c"LAYOUT", c"layout"),
         label: c"Layout",
         reply: |ctx, filter| ctx.reply_simple(filter.kind().name()),
     },
     Field {
-        token: c"FILL",
-        argument: c"fill",
+        argument: Argument::token(c"FILL", c"fill"),
         label: c"Fill ratio",
         reply: |ctx, filter| ctx.reply_estimate(filter.fill()),
     },
     Field {
-        token: c"FPR",
-        argument: c"fpr",
+        argument: Argument::token(c"FPR", c"fpr"),
         label: c"Estimated false positive rate",
         reply: |ctx, filter| ctx.reply_estimate(filter.false_positive_rate_at(time_for(ctx, filter))),
     },
     Field {
-        token: c"ESTIMATED",
-        argument: c"estimated",
+        argument: Argument::token(c"ESTIMATED", c"estimated"),
         label: c"Number of items is an estimate",
         reply: |ctx, filter| match filter.is_estimate() {
             None => ctx.reply_null(),
@@ -100,8 +87,7 @@ const FIELDS: [Field; 16] = [
         },
     },
     Field {
-        token: c"WINDOW",
-        argument: c"window",
+        argument: Argument::token(c"WINDOW", c"window"),
         label: c"Window",
         reply: |ctx, filter| {
             let length = filter.parameters().window.and_then(|window| window.length);
@@ -109,26 +95,22 @@ const FIELDS: [Field; 16] = [
         },
     },
     Field {
-        token: c"SLICES",
-        argument: c"slices",
+        argument: Argument::token(c"SLICES", c"slices"),
         label: c"Slices",
         reply: |ctx, filter| reply_number(ctx, filter.parameters().window.map(|window| window.slices.into())),
     },
     Field {
-        token: c"REFRESH",
-        argument: c"refresh",
+        argument: Argument::token(c"REFRESH", c"refresh"),
         label: c"Refresh",
         reply: |ctx, filter| ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.refresh)),
     },
     Field {
-        token: c"ROLLING",
-        argument: c"rolling",
+        argument: Argument::token(c"ROLLING", c"rolling"),
         label: c"Rolling",
         reply: |ctx, filter| ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.rolling)),
     },
     Field {
-        token: c"OLDEST",
-        argument: c"oldest",
+        argument: Argument::token(c"OLDEST", c"oldest"),
         label: c"Age of the oldest slice",
         reply: |ctx, filter| {
             let age = filter.windowed().and_then(|filter| filter.slices().age_at(ctx.now()));
@@ -145,16 +127,14 @@ fn reply_number(ctx: &Context, number: Option<u64>) {
 const IN_DEFAULT_REPLY: usize = 5;
 
 /// The argument that selects all fields.
-const ALL: &CStr = c"ALL";
+const ALL: Argument = Argument::token(c"ALL", c"all");
 
 /// The arguments that select fields, for COMMAND DOCS. The last is [`ALL`].
 pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len() + 1] = {
-    const ALL_FIELDS: Argument = Argument { token: Some(ALL), ..Argument::required(c"all", ArgumentKind::Token) };
-    let mut arguments = [ALL_FIELDS; FIELDS.len() + 1];
+    let mut arguments = [ALL; FIELDS.len() + 1];
     let mut index = 0;
     while index < FIELDS.len() {
-        let Field { token, argument, .. } = FIELDS[index];
-        arguments[index] = Argument { token: Some(token), ..Argument::required(argument, ArgumentKind::Token) };
+        arguments[index] = FIELDS[index].argument;
         index += 1;
     }
     arguments
@@ -175,12 +155,12 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
         reply_all(&FIELDS[..IN_DEFAULT_REPLY]);
         return Ok(());
     }
-    let token = args.at(2);
-    if token.bytes().eq_ignore_ascii_case(ALL.to_bytes()) {
+    let token = args.at(2).bytes();
+    if ALL.starts_with(token) {
         reply_all(&FIELDS);
         return Ok(());
     }
-    let field = FIELDS.iter().find(|field| token.bytes().eq_ignore_ascii_case(field.token.to_bytes()));
+    let field = FIELDS.iter().find(|field| field.argument.starts_with(token));
     let field = field.ok_or(Error::UnknownInformation)?;
     if ctx.has_maps() {
         ctx.reply_map(1);
