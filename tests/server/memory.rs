@@ -460,6 +460,21 @@ fn later_chunks_of_a_filter_do_not_exceed_the_limit() {
     assert_eq!(digest(&mut other), before);
 }
 
+/// A filter of fixed size allocates its directory when the first item is added.
+#[test]
+fn the_first_item_of_a_large_filter_does_not_exceed_the_limit() {
+    let server = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 100kb").start();
+    let mut client = server.connect();
+    for options in ["COUNTING", "WINDOW 60", "ROLLING"] {
+        let nonscaling = if options == "ROLLING" { "" } else { "NONSCALING" };
+        run(&mut client, &format!("BF.RESERVE key 0.01 10000000000 {options} {nonscaling}")).unwrap();
+        let before = digest(&mut client);
+        assert_eq!(error(&mut client, "BF.ADD key item"), grow::FILTER_LIMIT, "{options}");
+        assert_eq!(digest(&mut client), before, "{options}");
+        run(&mut client, "DEL key").unwrap();
+    }
+}
+
 /// A compressed payload may expand to far more bits than its header says.
 #[test]
 fn a_payload_that_hides_its_size_in_compression_is_rejected() {
