@@ -26,7 +26,7 @@ const LENGTH: usize = 28;
 
 /// A window, and its default number of slices. Additions set their own time, so no slice ends while a measurement runs.
 const WINDOW: &str = "WINDOW 28800";
-const SLICES: u64 = 8;
+const SLICES: u64 = 15;
 const SLICE_MILLISECONDS: u64 = 28_800_000 / SLICES;
 
 /// A filter that is measured.
