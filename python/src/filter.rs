@@ -1,6 +1,7 @@
 //! The class `BloomFilter`. For editors and type checkers, `_oxbloom.pyi` repeats its documentation.
 
 use std::borrow::Cow;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, TryLockError};
 use std::time::{Duration, SystemTime};
@@ -88,6 +89,20 @@ impl BloomFilter {
     fn with_mut_detached<T>(&self, change: impl FnOnce(&mut Filter) -> T) -> PyResult<T> {
         let _fork = fork::delayed();
         self.filter.write().map(|mut filter| change(&mut filter)).map_err(|_| broken())
+    }
+
+    /// Compares this filter and `other`, which is also locked. The thread must not hold the GIL.
+    fn equals_detached(&self, other: &BloomFilter) -> PyResult<bool> {
+        // A thread that waits to change a filter blocks new readers, also a thread that is already reading it.
+        if ptr::eq(self, other) {
+            return self.with_detached(|_| true);
+        }
+        // The same order in all threads. Otherwise, two of them could each hold the lock that the other one needs.
+        let (first, second) = if ptr::from_ref(self) < ptr::from_ref(other) { (self, other) } else { (other, self) };
+        let _fork = fork::delayed();
+        let first = first.filter.read().map_err(|_| broken())?;
+        let second = second.filter.read().map_err(|_| broken())?;
+        first.try_eq(&second).map_err(failed)
     }
 
     /// Returns the time for a filter that forgets, in milliseconds since 1970. With 0, it keeps the time that it has.
@@ -503,8 +518,7 @@ impl BloomFilter {
 
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<bool> {
         let other = other.get();
-        let [one, other] = [self, other].map(|filter| py.detach(|| filter.with_detached(dump::encode)));
-        Ok(one?.map_err(failed)? == other?.map_err(failed)?)
+        py.detach(|| self.equals_detached(other))
     }
 
     /// Returns a filter with the items of both filters. In counting filters, the counts are added.

@@ -113,22 +113,27 @@ impl PartialEq for Filter {
     ///
     /// Aborts the process if there is no memory for a chunk of each, of at most a few megabytes.
     fn eq(&self, other: &Filter) -> bool {
-        or_abort(have_equal_bytes(self, other), BITS_CHUNK_BYTES)
+        or_abort(self.try_eq(other), BITS_CHUNK_BYTES)
     }
 }
 
-fn have_equal_bytes(one: &Filter, other: &Filter) -> Result<bool, Error> {
-    if encode_header(one)? != encode_header(other)? {
-        return Ok(false);
-    }
-    let mut cursor = HEADER_CURSOR;
-    loop {
-        match (next_chunk(one, cursor)?, next_chunk(other, cursor)?) {
-            (None, None) => return Ok(true),
-            (Some(chunk), Some(of_other)) if chunk.cursor == of_other.cursor && chunk.data == of_other.data => {
-                cursor = chunk.cursor;
+/// The [internal interface](crate::internals), for the Python package.
+#[doc(hidden)]
+impl Filter {
+    /// Compares filters as `==` does, but returns [`Error::OutOfMemory`] where that aborts.
+    pub fn try_eq(&self, other: &Filter) -> Result<bool, Error> {
+        if encode_header(self)? != encode_header(other)? {
+            return Ok(false);
+        }
+        let mut cursor = HEADER_CURSOR;
+        loop {
+            match (next_chunk(self, cursor)?, next_chunk(other, cursor)?) {
+                (None, None) => return Ok(true),
+                (Some(chunk), Some(of_other)) if chunk.cursor == of_other.cursor && chunk.data == of_other.data => {
+                    cursor = chunk.cursor;
+                }
+                _ => return Ok(false),
             }
-            _ => return Ok(false),
         }
     }
 }

@@ -24,6 +24,7 @@ import pytest
 from filters import most_false_positives
 from kinds import KINDS, filled, items
 from oxbloom import BloomFilter, FilterFullError
+from servers import WITHIN
 
 ABSENT = [f"absent {number}" for number in range(20_000)]
 
@@ -526,6 +527,77 @@ def test_filters_are_merged_both_ways_at_once():
     assert not any(thread.is_alive() for thread in threads)
 
 
+COMPARISONS = """
+import operator, sys, threading, time
+from oxbloom import BloomFilter
+
+one = BloomFilter(100)
+other = one.empty_like()
+PAIRS = {"both ways": ((one, other), (other, one)), "with itself": ((one, one), (one, one))}
+end = time.monotonic() + 3
+
+def repeat(work, *arguments):
+    while time.monotonic() < end:
+        work(*arguments)
+
+works = 2 * [(operator.eq, *pair) for pair in PAIRS[sys.argv[1]]]
+works += 2 * [(filter.update, ["item"] * 1000) for filter in (one, other)]
+threads = [threading.Thread(target=repeat, args=work) for work in works]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert one == other
+"""
+
+
+@pytest.mark.parametrize("how", ["both ways", "with itself"])
+def test_filters_are_compared_while_they_change(how: str) -> None:
+    """A comparison holds the locks of two filters. Threads that wait to change them block those that want to read."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPARISONS, how],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+SCARCE = """
+import resource
+from oxbloom import BloomFilter
+
+filter = BloomFilter(500_000_000, 0.01)
+filter.add("item")
+same = filter.copy()
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+
+def leave(free):
+    resource.setrlimit(resource.RLIMIT_AS, (used + free, resource.RLIM_INFINITY))
+
+leave(0)
+try:
+    filter == same
+except MemoryError:
+    pass
+else:
+    raise AssertionError
+leave(100 << 20)
+assert filter == same
+same.add("other")
+assert filter != same
+"""
+
+
+def test_a_comparison_copies_no_filter_and_needs_memory_for_chunks():
+    done = subprocess.run(
+        [sys.executable, "-c", SCARCE], capture_output=True, text=True, timeout=WITHIN, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 # --- Processes ------------------------------------------------------------------------------------
 
 FORKS = """
@@ -534,12 +606,14 @@ from oxbloom import BloomFilter
 
 filter = BloomFilter(1_000_000, 1e-15, growing=True, seed=1)
 filter.add("before")
+same = filter.copy()
 stopped = threading.Event()
 rounds = [0, 0]
 WORK = {
     "add_all": lambda number: filter.add_all(f"{number % 50} {each}" for each in range(20_000)),
     "contains_all": lambda number: filter.contains_all(["item"] * 20_000),
     "copy": lambda number: filter.copy(),
+    "==": lambda number: filter == same,
 }
 work = WORK[sys.argv[1]]
 
@@ -576,7 +650,7 @@ assert sum(rounds) > 1
 """
 
 
-@pytest.mark.parametrize("work", ["add_all", "contains_all", "copy"])
+@pytest.mark.parametrize("work", ["add_all", "contains_all", "copy", "=="])
 def test_a_fork_during_a_batch_of_another_thread_copies_a_whole_filter(work: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKS, work],
