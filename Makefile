@@ -7,8 +7,8 @@ DESTDIR ?=
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 MODULE := $(TARGET)/release/liboxbloom.so
-# The module with fault injection, for tests.
-FAULTY_MODULE := $(TARGET)/debug/liboxbloom.so
+# The module with fault injection, for tests. It is a copy, since other builds overwrite the original.
+FAULTY_MODULE := $(TARGET)/faulty/liboxbloom.so
 REDISBLOOM := $(TARGET)/redisbloom/redisbloom.so
 REDISJSON := $(TARGET)/redisbloom/rejson.so
 MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM) \
@@ -25,7 +25,7 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 
 .DEFAULT_GOAL := help
 .PHONY: help run build check test bench bench-scrapy bench-python demo install uninstall dist test-dist clean
-.PHONY: built lint lint-rust lint-python build-tests build-asan build-instructions
+.PHONY: built lint lint-rust lint-python build-modules build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-newest-clients test-oldest-clients test-node test-instructions
 .PHONY: test-package test-memcheck test-asan test-matrix test-release soak
 .PHONY: wheel wheel-in-python wheel-in-python-oldest
@@ -44,8 +44,7 @@ build: setup ## Install missing packages, and build the release library, target/
 # --- Checks -----------------------------------------------------------------------------------------------------------
 
 # This leaves out the library's statistical tests, which take minutes. `make test` runs them.
-check: lint build $(REDISBLOOM) ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes
-	cargo build $(TESTED)
+check: lint build-modules $(REDISBLOOM) ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary::
 	$(MODULES) cargo test $(TESTED) --test server
 
@@ -88,9 +87,12 @@ lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
 
-# `cargo test` only includes the soak and the tests under valgrind if they are named.
-build-tests: build setup-test
+build-modules: build ## Build the two modules that tests load: the release, and target/faulty/liboxbloom.so
 	cargo build $(TESTED)
+	install -D $(TARGET)/debug/liboxbloom.so $(FAULTY_MODULE)
+
+# `cargo test` only includes the soak and the tests under valgrind if they are named.
+build-tests: build-modules setup-test
 	cargo test $(TESTED) --no-run
 	cargo test $(TESTED) --no-run --test memcheck --test soak
 

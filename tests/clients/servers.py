@@ -4,7 +4,7 @@ Environment variables say what to run:
 
 * ``REDISBLOOM_MODULE``: the path of RedisBloom's library (default: where ``make setup-test`` puts it);
 * ``OXBLOOM_MODULE``: the path of our module (default: where ``make build`` puts it);
-* ``OXBLOOM_FAULTY_MODULE``: our module with fault injection (default: where ``make build-tests`` puts it);
+* ``OXBLOOM_FAULTY_MODULE``: our module with fault injection (default: where ``make build-modules`` puts it);
 * ``SERVER_BIN``: the server's program (default: ``redis-server``).
 
 The servers listen on free loopback ports, keep their files in temporary folders, and leave nothing behind.
@@ -32,7 +32,7 @@ REDISBLOOM = os.environ.get("REDISBLOOM_MODULE", str(ROOT / "target/redisbloom/r
 OXBLOOM = os.environ.get("OXBLOOM_MODULE", str(ROOT / "target/release/liboxbloom.so"))
 # This build has BF.CLOCK, which stops the clock of forgetting filters.
 OXBLOOM_WITH_CLOCK = os.environ.get(
-    "OXBLOOM_FAULTY_MODULE", str(ROOT / "target/debug/liboxbloom.so")
+    "OXBLOOM_FAULTY_MODULE", str(ROOT / "target/faulty/liboxbloom.so")
 )
 SERVER = os.environ.get("SERVER_BIN", "redis-server")
 HOST = "127.0.0.1"

@@ -4,7 +4,6 @@ One test waits for that, with a short window. The others set the module's clock 
 that the results do not depend on the duration of a crawl.
 """
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -24,10 +23,9 @@ from crawls import (
     pages_in_flight,
 )
 from oxbloom import ShardedFilter
-from servers import OXBLOOM, ROOT, WITHIN, Server, running, wait_until
+from servers import OXBLOOM, OXBLOOM_WITH_CLOCK, ROOT, WITHIN, Server, running, wait_until
 from website import Site, site
 
-MODULE = os.environ.get("OXBLOOM_FAULTY_MODULE", str(ROOT / "target/debug/liboxbloom.so"))
 PAGE = (ROOT / "docs/crawling.md").read_text()
 
 HOUR = timedelta(hours=1)
@@ -57,7 +55,7 @@ FORGOTTEN = WINDOW + WINDOW / 8 + HOUR
 
 @pytest.fixture(scope="module")
 def server_with_clock() -> Iterator[Server]:
-    with running(MODULE) as server:
+    with running(OXBLOOM_WITH_CLOCK) as server:
         yield server
 
 
@@ -228,7 +226,7 @@ def test_a_filter_over_a_cluster_forgets_wherever_its_shards_are(tmp_path):
         for server in cluster.primaries():
             set_clock(server, ahead, next(cluster.tags_of(server)))
 
-    with running_cluster(MODULE) as cluster, site() as pages:
+    with running_cluster(OXBLOOM_WITH_CLOCK) as cluster, site() as pages:
         settings = {
             "REDIS_URL": cluster.servers[0].url,
             "REDIS_PARAMS": {"redis_cls": "redis.cluster.RedisCluster"},

@@ -14,7 +14,7 @@ pub fn redisbloom() -> PathBuf {
 
 /// Returns the path of the module under test, built with fault injection.
 pub fn oxbloom_with_faults() -> PathBuf {
-    module("OXBLOOM_FAULTY_MODULE", "target/debug/liboxbloom.so", "cargo build --features fault-injection")
+    module("OXBLOOM_FAULTY_MODULE", "target/faulty/liboxbloom.so", "make build-modules")
 }
 
 /// Returns the path of a module: the value of an environment variable, or `default` in the workspace.
