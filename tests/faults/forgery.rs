@@ -12,7 +12,7 @@ use testkit::memory::limited;
 use testkit::payload::Payload;
 use testkit::persistence::rewrite_aof;
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{Pair, start_replica, wait_for_replica};
 use testkit::server::{with_aof, with_debug};
 use testkit::{Server, Setup, ask, error_text, run, run_words};
 
@@ -190,9 +190,9 @@ fn forgeries(original: &Forgery) -> Vec<(String, Forgery)> {
 
 #[test]
 fn forged_numbers_are_rejected_or_harmless() {
-    let with_small_aof = || limited(with_aof("no")).set("rdbcompression no").set("repl-diskless-sync-delay 0");
-    let server = with_small_aof().start();
-    let replica = replica_of(&server, with_debug(Setup::oxbloom()).set("rdbcompression no")).start();
+    let with_small_aof = || limited(with_aof("no")).set("rdbcompression no");
+    let replica_setup = with_debug(Setup::oxbloom()).set("rdbcompression no");
+    let Pair { master: server, replica } = Pair::start(with_small_aof(), replica_setup);
     let client = server.connect();
     // A command that does not end has then taken too long.
     client.set_read_timeout(Some(Duration::from_secs(20))).expect("a valid time");
@@ -224,10 +224,8 @@ fn forged_numbers_are_rejected_or_harmless() {
     wait_for_replica(&mut client, &mut follower);
     check(&mut follower, "the replica that got all commands");
     drop(replica);
-    let replica = replica_of(&server, with_debug(Setup::oxbloom())).start();
-    let mut follower = replica.connect();
-    wait_for_replica(&mut client, &mut follower);
-    check(&mut follower, "the replica that got a snapshot");
+    let replica = start_replica(&server, with_debug(Setup::oxbloom()));
+    check(&mut replica.connect(), "the replica that got a snapshot");
     run(&mut client, "DEBUG RELOAD").unwrap();
     check(&mut client, "DEBUG RELOAD");
     // First the commands themselves, then the rewritten file.

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use redis::{Connection, Value};
 
-use testkit::clock::{SECOND, stopped, turn, with_clock};
+use testkit::clock::{SECOND, stopped_pair, turn, with_clock};
 use testkit::command::{item, many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, assert_figures_add_up, digest, digest_of, info_field, info_number, used_memory};
 use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
 use testkit::persistence::rewrite_aof;
-use testkit::replication::{follow, replica_of, wait_for_replica};
+use testkit::replication::{Pair, follow, start_replica, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, copy_of, error, error_text, oxbloom_with_faults, run, run_words};
@@ -214,9 +214,7 @@ fn a_replica_exits_if_it_cannot_copy_or_restore_what_its_master_did() {
         // BF commands are only tried with one layout.
         let ways = ways.iter().filter(|(command, _)| layout.0 == "native" || !command[0].starts_with(b"BF."));
         for (command, _) in ways {
-            let mut replica = replica_of(&master, Setup::oxbloom()).start();
-            let mut reader = replica.connect();
-            wait_for_replica(&mut client, &mut reader);
+            let mut replica = start_replica(&master, Setup::oxbloom());
             confine_running(&replica, Some(SPARE));
             run_words(&mut client, command).unwrap();
             wait_until("the replica has exited", || !replica.is_running());
@@ -233,9 +231,8 @@ fn a_failed_allocation_for_a_client_does_not_end_a_writable_replica() {
     let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     let models = LAYOUTS.map(|layout| fill_large(&mut client, layout));
-    let replica = replica_of(&master, Setup::oxbloom().set("replica-read-only no")).start();
+    let replica = start_replica(&master, Setup::oxbloom().set("replica-read-only no"));
     let mut reader = replica.connect();
-    wait_for_replica(&mut client, &mut reader);
     confine_running(&replica, Some(SPARE));
     for layout in LAYOUTS {
         for (command, expected) in ways_with_little_memory(&mut client, layout) {
@@ -272,13 +269,10 @@ fn eviction_deletes_whole_filters_and_the_others_keep_all_items() {
     for (policy, lazy) in
         [("allkeys-lru", "yes"), ("allkeys-random", "no"), ("volatile-lru", "yes"), ("volatile-ttl", "no")]
     {
-        let setup = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0");
-        let master =
-            setup.set(format!("maxmemory-policy {policy}")).set(format!("lazyfree-lazy-eviction {lazy}")).start();
-        let mut client = master.connect();
-        let replica = replica_of(&master, with_debug(Setup::oxbloom())).start();
-        let mut reader = replica.connect();
-        wait_for_replica(&mut client, &mut reader);
+        let setup = || with_debug(Setup::oxbloom());
+        let master = setup().set(format!("maxmemory-policy {policy}")).set(format!("lazyfree-lazy-eviction {lazy}"));
+        let pair = Pair::start(master, setup());
+        let (mut client, mut reader) = pair.clients();
         limit(&mut client, 12 * MIB);
         let is_volatile = |number: usize| policy.starts_with("volatile") && !number.is_multiple_of(8);
         let key = |number: usize| format!("{}{number}", LAYOUTS[number % LAYOUTS.len()].0);
@@ -375,9 +369,8 @@ impl Clients {
 
 #[test]
 fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
-    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults())).set("repl-diskless-sync-delay 0");
-    let master = faulty().start();
-    let replica = replica_of(&master, faulty()).start();
+    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults()));
+    let Pair { master, replica } = Pair::start(faulty(), faulty());
     let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
     for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| !is_table(layout)) {
         let client = &mut clients.looks;
@@ -435,8 +428,7 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
 
 #[test]
 fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
-    let master = stopped(with_clock());
-    let replica = stopped(replica_of(&master, with_clock()));
+    let Pair { master, replica } = stopped_pair(with_clock(), with_clock());
     let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
     let many_items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
     // These requests grow with the number of items in a command. The table itself makes no large requests, since it
@@ -558,9 +550,8 @@ fn a_failed_addition_to_a_filter_that_forgets_changes_nothing() {
     /// The total number of items.
     const ALL: u64 = 8000;
     const WINDOW: i64 = 3600 * SECOND;
-    let master = stopped(with_clock());
-    let replica = stopped(replica_of(&master, with_clock()));
-    let (mut client, mut reader, mut wire) = (master.connect(), replica.connect(), Wire::resp2(&master));
+    let pair = stopped_pair(with_clock(), with_clock());
+    let ((mut client, mut reader), mut wire) = (pair.clients(), Wire::resp2(&pair.master));
     for (capacity, options) in [
         (10, "REFRESH"),
         (10, "SLICES 64"),
@@ -669,8 +660,7 @@ fn a_server_without_the_memory_for_the_chunks_of_a_table_exits_rather_than_forge
         let chunks = Wire::resp2(&server).scan_dump(layout);
         run(&mut client, &format!("DEL {layout}")).unwrap();
 
-        let mut replica = replica_of(&server, Setup::oxbloom()).start();
-        wait_for_replica(&mut client, &mut replica.connect());
+        let mut replica = start_replica(&server, Setup::oxbloom());
         confine_running(&replica, Some(SPARE));
         let mut wire = Wire::resp2(&server);
         for (cursor, data) in &chunks {

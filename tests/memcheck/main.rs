@@ -18,7 +18,7 @@ use testkit::info::{digest, digest_of, info, info_number};
 use testkit::payload::Payload;
 use testkit::persistence::{rewrite_aof, wait_for_bgsave};
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{start_replica, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::windowed_workload::{Window, WindowedWorkload};
 use testkit::wire::Wire;
@@ -49,9 +49,8 @@ fn memory_accesses_are_valid_and_no_memory_leaks() {
     let allocations = expected_allocations(&server, &mut client);
 
     let models = various(&mut client);
-    let replica = replica_of(&server, with_debug(Setup::oxbloom()).under(memcheck(logs.path()))).start();
+    let replica = start_replica(&server, with_debug(Setup::oxbloom()).under(memcheck(logs.path())));
     let mut reader = replica.connect();
-    wait_for_replica(&mut client, &mut reader);
     come_and_go(&server);
     come_and_are_forgotten(&server);
     merge(&mut client);

@@ -11,10 +11,10 @@ use testkit::info::info;
 use testkit::payload::{Part, Payload};
 use testkit::persistence::{aof_commands, rewrite_aof};
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{Pair, replica_of, start_replica, wait_for_replica};
 use testkit::server::wait_until;
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup, ask, copy_of, oxbloom, redisbloom};
+use testkit::{Setup, ask, copy_of, oxbloom, redisbloom};
 
 /// Items with this number or a higher one are never added.
 const ABSENT: u64 = 1 << 40;
@@ -260,11 +260,6 @@ fn an_append_only_file_of_either_is_loaded_by_the_other() {
 
 type BoxedStarter = Box<dyn Fn() -> Setup>;
 
-/// Starts a replica of a server.
-fn replica_with(setup: Setup, master: &Server) -> Server {
-    replica_of(master, setup.set("repl-diskless-sync-delay 0")).start()
-}
-
 #[test]
 fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
     let defaults =
@@ -280,7 +275,7 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
         let stop = AtomicBool::new(false);
         let (replica, written) = thread::scope(|scope| {
             let writing = scope.spawn(|| write_until(&stop, Wire::resp2(&master)));
-            let replica = replica_with(replica(), &master);
+            let replica = replica_of(&master, replica().set("repl-diskless-sync-delay 0")).start();
             let (mut on_master, mut on_replica) = (master.connect(), replica.connect());
             wait_until("the link is up", || info(&mut on_replica, "replication", "master_link_status") == "up");
             for _ in 0..3 {
@@ -514,8 +509,7 @@ fn a_chunk_that_is_loaded_again_clears_no_bits_also_on_replicas() {
     let old = client.scan_dump("key");
     let all = [Filled { key: "key", items: 500 }];
     for setup in [theirs(), ours()] {
-        let replica = replica_with(setup, &master);
-        wait_for_replica(&mut master.connect(), &mut replica.connect());
+        let replica = start_replica(&master, setup);
         add(&mut client, "key", 0, 500);
         for (cursor, data) in &old[1..] {
             assert_eq!(client.load_chunk("key", *cursor, data), Reply::simple("OK"));
@@ -527,8 +521,7 @@ fn a_chunk_that_is_loaded_again_clears_no_bits_also_on_replicas() {
     let master = theirs().set("repl-diskless-sync-delay 0").start();
     let mut client = Wire::resp2(&master);
     client.run("BF.RESERVE key 0.01 1000");
-    let replica = replica_with(ours(), &master);
-    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    let replica = start_replica(&master, ours());
     add(&mut client, "key", 0, 500);
     for (cursor, data) in &old[1..] {
         assert_eq!(client.load_chunk("key", *cursor, data), Reply::simple("OK"));
@@ -557,11 +550,8 @@ fn options_that_only_redisbloom_accepts_are_applied_in_its_commands() {
         "BF.MADD cut a b c d e f g h",
         "BF.MADD unknown a b c d e f g h i j k l m n o",
     ];
-    let setup = theirs().set("repl-diskless-sync-delay 0").set("appendonly yes").set("appendfsync always");
-    let master = setup.start();
-    let replica = replica_with(ours(), &master);
+    let Pair { master, replica } = Pair::start(theirs().set("appendonly yes").set("appendfsync always"), ours());
     let mut client = Wire::resp2(&master);
-    wait_for_replica(&mut master.connect(), &mut replica.connect());
     for line in LINES {
         assert!(!client.run(line).is_error(), "{line}");
     }
@@ -612,9 +602,7 @@ fn redisbloom_rejects_native_filters() {
     theirs().on(copy_of(server.folder())).must_not_start(&["oxbloom--"]);
 
     // The creation of a native filter is replicated with options that RedisBloom rejects.
-    let master = ours().set("repl-diskless-sync-delay 0").start();
-    let replica = replica_with(theirs(), &master);
-    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    let Pair { master, replica } = Pair::start(ours(), theirs());
     let mut client = Wire::resp2(&master);
     client.run("BF.RESERVE growing 0.01 1000 LAYOUT native");
     client.run("BF.RESERVE fixed 0.01 1000 NONSCALING LAYOUT native");

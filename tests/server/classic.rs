@@ -9,7 +9,7 @@ use testkit::memory::{create, grow};
 use testkit::payload::{Part, Payload};
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{Pair, wait_for_replica};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, error_text, run, run_words};
@@ -136,12 +136,9 @@ fn info_has_the_same_fields_for_classic_and_native_filters() {
 
 #[test]
 fn the_creation_of_a_classic_filter_is_replicated_in_commands_of_redisbloom() {
-    let setup = with_aof("no").module_arguments("bf-layout classic").set("repl-diskless-sync-delay 0");
-    let master = setup.start();
     // The replica's own defaults have no effect.
-    let replica = replica_of(&master, Setup::oxbloom().set("repl-diskless-sync-delay 0")).start();
-    let (mut client, mut other) = (master.connect(), replica.connect());
-    wait_for_replica(&mut client, &mut other);
+    let pair = Pair::start(with_aof("no").module_arguments("bf-layout classic"), Setup::oxbloom());
+    let (mut client, mut other) = pair.clients();
     for line in ["BF.ADD added item", "BF.RESERVE native 0.01 50 LAYOUT native", "BF.RESERVE reserved 0.1 9 NONSCALING"]
     {
         run(&mut client, line).unwrap();
@@ -152,7 +149,7 @@ fn the_creation_of_a_classic_filter_is_replicated_in_commands_of_redisbloom() {
         let dumps = [&mut client, &mut other].map(|client| ask::<Vec<u8>>(client, &format!("DUMP {key}")));
         assert_eq!(dumps[0], dumps[1], "{key}");
     }
-    let written: Vec<String> = aof_commands(master.folder()).iter().map(|command| shown(command)).collect();
+    let written: Vec<String> = aof_commands(pair.master.folder()).iter().map(|command| shown(command)).collect();
     for start in ["BF.LOADCHUNK added 1 ", "BF.LOADCHUNK reserved 1 ", "BF.RESERVE native 0.01 50 EXPANSION 2 SEED "] {
         assert_eq!(written.iter().filter(|line| line.starts_with(start)).count(), 1, "{start}: {written:?}");
     }

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use redis::{Connection, Value};
-use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::commands::{FULL, WRONG_TYPE, events, protocols};
@@ -17,10 +16,10 @@ use testkit::info::{assert_figures_add_up, digest, digest_of, info_field};
 use testkit::memory::grow;
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{Pair, follow, start_replica, wait_for_replica};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup, ask, run, run_words};
+use testkit::{Setup, ask, run, run_words};
 
 const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
 const NOT_COUNTING: &str = "ERR this filter does not support BF.DEL and BF.COUNT: create it with \
@@ -322,11 +321,8 @@ fn counts_saturate_at_two_to_the_forty_eighth() {
 #[test]
 fn large_counts_are_the_same_in_files_copies_and_replicas() {
     const TIMES: u64 = 100_000;
-    let master = with_aof("no").set("repl-diskless-sync-delay 0").start();
-    let mut client = master.connect();
-    let follower = replica_setup(&master).start();
-    let mut reader = follower.connect();
-    wait_for_replica(&mut client, &mut reader);
+    let Pair { master, replica } = Pair::start(with_aof("no"), replica_setup());
+    let (mut client, mut reader) = (master.connect(), replica.connect());
     let keys = ["growing", "fixed", "careless"];
     for (key, parameters) in keys.into_iter().zip(["0.0001 10", "0.0001 1000 NONSCALING", "0.3 10"]) {
         run(&mut client, &format!("BF.RESERVE {key} {parameters} COUNTING SEED 7")).unwrap();
@@ -345,8 +341,7 @@ fn large_counts_are_the_same_in_files_copies_and_replicas() {
     };
     wait_for_replica(&mut client, &mut reader);
     is_as_expected(&mut reader, "a replica that follows");
-    let late = replica_setup(&master).start();
-    wait_for_replica(&mut client, &mut late.connect());
+    let late = start_replica(&master, replica_setup());
     is_as_expected(&mut late.connect(), "a replica that joined late");
     run(&mut client, "DEBUG RELOAD").unwrap();
     is_as_expected(&mut client, "a snapshot");
@@ -690,17 +685,15 @@ fn a_server_that_is_out_of_memory_still_removes_items() {
 /// A replica applies no limit of its own, so it would accept additions that its master rejected.
 #[test]
 fn a_rejected_addition_reaches_no_replica_and_removals_make_room() {
-    let setup = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 20000");
-    let master = setup.set("repl-diskless-sync-delay 0").start();
-    let replica = replica_of(&master, with_debug(Setup::oxbloom())).start();
-    let (mut client, mut reader) = (master.connect(), replica.connect());
-    wait_for_replica(&mut client, &mut reader);
-    let mut wire = Wire::resp2(&master);
+    let setup = || with_debug(Setup::oxbloom());
+    let pair = Pair::start(setup().module_arguments("filter-memory-limit 20000"), setup());
+    let (mut client, mut reader) = pair.clients();
+    let mut wire = Wire::resp2(&pair.master);
     wire.run("BF.RESERVE key 0.000001 500 COUNTING SEED 7");
     let rejected = Reply::error(grow::FILTER_LIMIT);
     let added = (0..100_000).take_while(|n| wire.run(&format!("BF.ADD key {n}")) != rejected).count();
     assert!((3000..8000).contains(&added), "{added}");
-    let size = || field(&mut Wire::resp2(&master), "key", "SIZE", "Size").integer();
+    let size = || field(&mut Wire::resp2(&pair.master), "key", "SIZE", "Size").integer();
     assert!((16_000..=20_000).contains(&size()), "{}", size());
     // Some other items may still fit, but soon none does.
     let mut batch = vec!["BF.MADD".to_owned(), "key".to_owned()];
@@ -858,11 +851,9 @@ fn received(monitor: &mut Wire) -> Vec<String> {
 /// The append-only file and a replica get the same commands.
 #[test]
 fn only_changes_are_replicated() {
-    let master = with_aof("no").set("repl-diskless-sync-delay 0").start();
-    let replica = replica_setup(&master).start();
-    let (mut client, mut reader) = (master.connect(), replica.connect());
-    wait_for_replica(&mut client, &mut reader);
-    let mut monitor = Wire::resp2(&replica);
+    let pair = Pair::start(with_aof("no"), replica_setup());
+    let (mut client, mut reader) = pair.clients();
+    let mut monitor = Wire::resp2(&pair.replica);
     monitor.run("MONITOR");
     let reserve = |key: &str, rest: &str| format!("BF.RESERVE {key} 0.000000001 {rest} LAYOUT native");
     let steps = [
@@ -906,7 +897,7 @@ fn only_changes_are_replicated() {
         assert_eq!(received(&mut monitor), replicated, "{words}");
         expected.extend(replicated);
     }
-    let written = aof_commands(master.folder());
+    let written = aof_commands(pair.master.folder());
     let written = written.iter().map(|command| shown(command)).filter(|line| line.starts_with("BF."));
     assert_eq!(written.collect::<Vec<_>>(), expected);
     wait_for_replica(&mut client, &mut reader);
@@ -917,63 +908,50 @@ fn only_changes_are_replicated() {
 /// A master and its replica. One of them restarts from time to time.
 struct Restarted {
     preamble: &'static str,
-    master: Server,
-    replica: Server,
+    pair: Pair,
 }
 
 impl Restarted {
     fn start(preamble: &'static str) -> Restarted {
-        let master = Restarted::master(preamble, TempDir::new().unwrap());
-        let replica = replica_setup(&master).start();
-        Restarted { preamble, master, replica }
+        Restarted { preamble, pair: Pair::start(Restarted::master(preamble), replica_setup()) }
     }
 
-    /// Starts a master with an append-only file that is not rewritten on its own.
-    fn master(preamble: &str, folder: TempDir) -> Server {
-        let setup = master_setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
-        setup.set(format!("aof-use-rdb-preamble {preamble}")).on(folder).start()
-    }
-
-    fn clients(&self) -> (Connection, Connection) {
-        (self.master.connect(), self.replica.connect())
+    /// Returns the setup of a master with an append-only file that is not rewritten on its own.
+    fn master(preamble: &str) -> Setup {
+        master_setup().keeping_aof(preamble)
     }
 
     /// Restarts or reloads one of the two, in one of five ways.
     fn restart(self, how: usize) -> Restarted {
-        let Restarted { preamble, master, replica } = self;
+        let Restarted { preamble, pair: Pair { mut master, mut replica } } = self;
         match how % 5 {
             // The replica restarts from its snapshot, and resumes replication.
             0 => {
                 run(&mut replica.connect(), "SAVE").unwrap();
-                let replica = replica_setup(&master).on(replica.kill()).start();
-                Restarted { preamble, master, replica }
+                replica = start_replica(&master, replica_setup().on(replica.kill()));
             }
             // The master restarts from its append-only file, either as written or rewritten.
             step @ (1 | 2) => {
                 if step == 2 {
                     rewrite_aof(&mut master.connect());
                 }
-                let master = Restarted::master(preamble, master.kill());
-                run(&mut replica.connect(), &format!("REPLICAOF 127.0.0.1 {}", master.port)).unwrap();
-                Restarted { preamble, master, replica }
+                master = Restarted::master(preamble).on(master.kill()).start();
+                follow(&mut replica.connect(), master.port);
             }
             // A new replica without data takes the place of the old one.
             3 => {
                 drop(replica);
-                let replica = replica_setup(&master).start();
-                Restarted { preamble, master, replica }
+                replica = start_replica(&master, replica_setup());
             }
             // The master reloads a snapshot.
-            _ => {
-                assert_eq!(run(&mut master.connect(), "DEBUG RELOAD"), Ok(Value::Okay));
-                Restarted { preamble, master, replica }
-            }
+            _ => assert_eq!(run(&mut master.connect(), "DEBUG RELOAD"), Ok(Value::Okay)),
         }
+        Restarted { preamble, pair: Pair { master, replica } }
     }
 
     /// Panics unless the filters have the expected items, and the replica has the same bytes.
     fn check(&self, filters: &[CountingWorkload]) {
-        let (mut master, mut replica) = self.clients();
+        let (mut master, mut replica) = self.pair.clients();
         wait_for_replica(&mut master, &mut replica);
         for filter in filters {
             let dumps =
@@ -1003,13 +981,13 @@ fn after_any_additions_removals_and_restarts_a_replica_equals_its_master_and_no_
             // The replies decide the steps, and depend on the filters' seeds. So `random` also chooses the seeds, and a
             // run can be repeated.
             let line = line.replace("SEED n", &format!("SEED {}", random.next_u64()));
-            assert!(!Wire::resp2(&servers.master).run(&line).is_error());
+            assert!(!Wire::resp2(&servers.pair.master).run(&line).is_error());
             filters.push(CountingWorkload::new(key));
         }
         // Removes the item that BF.INSERT needed to create the filter.
-        Wire::resp2(&servers.master).run("BF.DEL default x");
+        Wire::resp2(&servers.pair.master).run("BF.DEL default x");
         for round in 0..15 {
-            let mut client = Wire::resp2(&servers.master);
+            let mut client = Wire::resp2(&servers.pair.master);
             let capacity = |client: &mut Wire, filter: &CountingWorkload| {
                 field(client, &filter.key, "CAPACITY", "Capacity").integer()
             };

@@ -5,12 +5,12 @@ use std::ops::RangeInclusive;
 use redis::Connection;
 
 use testkit::info::{info_field, info_number};
-use testkit::replication::wait_for_replica;
+use testkit::replication::{Pair, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, error, run};
 
-use crate::replication::{master_setup, replica_setup};
+use crate::replication::{pair, replica_setup};
 
 /// A time in the year 2100, in seconds since 1970.
 const FAR: i64 = 4_102_444_800;
@@ -110,15 +110,12 @@ fn a_bad_ttl_is_an_error_and_creates_nothing() {
 #[test]
 fn a_key_whose_time_is_over_is_created_and_gone() {
     for preamble in ["yes", "no"] {
-        let master = with_aof(preamble).set("repl-diskless-sync-delay 0").start();
-        let mut client = master.connect();
-        let replica = replica_setup(&master).start();
-        let mut reader = replica.connect();
-        wait_for_replica(&mut client, &mut reader);
+        let pair = Pair::start(with_aof(preamble), replica_setup());
+        let (mut client, mut reader) = pair.clients();
         for (before, after) in CREATIONS {
             for option in ["EXAT 1", "EXAT 1000000000", "PXAT 1000000000000"] {
                 let line = format!("{before} {option} {after}");
-                let reply = Wire::resp2(&master).run(&line);
+                let reply = Wire::resp2(&pair.master).run(&line);
                 match after {
                     "" => assert_eq!(reply, Reply::simple("OK"), "{line}"),
                     _ => assert_eq!(reply, Reply::Array(vec![Reply::Integer(1), Reply::Integer(1)]), "{line}"),
@@ -141,7 +138,7 @@ fn a_key_whose_time_is_over_is_created_and_gone() {
         wait_for_replica(&mut client, &mut reader);
         assert_eq!(ask::<i64>(&mut reader, "DBSIZE"), 0);
         assert_eq!(info_number(&mut reader, "bf", "bf_rejected_replicated"), 0);
-        let restarted = with_aof(preamble).on(testkit::server::copy_of(master.folder())).start();
+        let restarted = with_aof(preamble).on(testkit::server::copy_of(pair.master.folder())).start();
         assert_eq!(ask::<i64>(&mut restarted.connect(), "EXISTS key"), 0);
     }
 }
@@ -149,11 +146,8 @@ fn a_key_whose_time_is_over_is_created_and_gone() {
 #[test]
 fn a_replica_and_a_restart_keep_the_ttl() {
     for preamble in ["yes", "no"] {
-        let master = with_aof(preamble).set("repl-diskless-sync-delay 0").start();
-        let mut client = master.connect();
-        let replica = replica_setup(&master).start();
-        let mut reader = replica.connect();
-        wait_for_replica(&mut client, &mut reader);
+        let pair = Pair::start(with_aof(preamble), replica_setup());
+        let (mut client, mut reader) = pair.clients();
         let mut keys = Vec::new();
         for (number, (before, after)) in CREATIONS.into_iter().enumerate() {
             for (option, name) in [("EX 100000", "in"), ("PXAT 4102444800123", "at")] {
@@ -183,7 +177,7 @@ fn a_replica_and_a_restart_keep_the_ttl() {
                     under_way.iter().all(|field| info_number(&mut client, "persistence", field) == 0)
                 });
             }
-            let copy = testkit::server::copy_of(master.folder());
+            let copy = testkit::server::copy_of(pair.master.folder());
             let restarted = with_aof(preamble).on(copy).start();
             let mut restarted = restarted.connect();
             for (key, time) in keys.iter().zip(&times) {
@@ -196,11 +190,8 @@ fn a_replica_and_a_restart_keep_the_ttl() {
 
 #[test]
 fn an_expired_key_is_also_gone_on_the_replica() {
-    let master = master_setup().start();
-    let mut client = master.connect();
-    let replica = replica_setup(&master).start();
-    let mut reader = replica.connect();
-    wait_for_replica(&mut client, &mut reader);
+    let pair = pair();
+    let (mut client, mut reader) = pair.clients();
     for (before, after) in CREATIONS {
         run(&mut client, &format!("{before} PX 1 {after}")).unwrap();
         wait_until("the key has expired", || ask::<i64>(&mut client, "EXISTS key") == 0);

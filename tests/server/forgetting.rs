@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use redis::{Connection, Value};
 
-use testkit::clock::{SECOND, stopped, time_at, turn, with_clock};
+use testkit::clock::{SECOND, stopped, stopped_pair, time_at, turn, with_clock};
 use testkit::command::{item, many};
 use testkit::info::{digest, digest_of, info, info_field, info_number, layout_figure};
 use testkit::persistence::{aof_commands, rewrite_aof};
 use testkit::random::Random;
-use testkit::replication::{follow, replica_of, wait_for_replica};
+use testkit::replication::{follow, start_replica, wait_for_replica};
 use testkit::server::{copy_of, wait_until};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
@@ -95,9 +95,8 @@ fn items_may_have_a_ttl_shorter_than_the_window() {
 
 #[test]
 fn a_ttl_holds_for_items_that_are_present_and_a_shorter_one_changes_nothing() {
-    let server = stopped(with_clock());
-    let replica = stopped(replica_of(&server, with_clock()));
-    let (mut client, mut reader) = (server.connect(), replica.connect());
+    let pair = stopped_pair(with_clock(), with_clock());
+    let (mut client, mut reader) = pair.clients();
     for options in ["", "NONSCALING", "REFRESH"] {
         run(&mut client, "DEL key").unwrap();
         turn(&mut client, 0);
@@ -153,9 +152,8 @@ fn a_rolling_filter_remembers_its_capacity_and_less_than_a_slice_more() {
 
 #[test]
 fn a_rejected_addition_leaves_the_time_of_the_filter_and_its_items() {
-    let server = stopped(with_clock().module_arguments("filter-memory-limit 6000"));
-    let replica = stopped(replica_of(&server, with_clock()));
-    let (mut client, mut reader) = (server.connect(), replica.connect());
+    let pair = stopped_pair(with_clock().module_arguments("filter-memory-limit 6000"), with_clock());
+    let (mut client, mut reader) = pair.clients();
     for options in ["WINDOW 100", "WINDOW 100 SLICES 2 REFRESH", "WINDOW 100 ROLLING", "WINDOW 100 NONSCALING"] {
         run(&mut client, "FLUSHALL").unwrap();
         turn(&mut client, 0);
@@ -177,9 +175,8 @@ fn a_rejected_addition_leaves_the_time_of_the_filter_and_its_items() {
 
 #[test]
 fn a_rolling_filter_has_its_last_items_however_many_were_added() {
-    let server = stopped(with_clock());
-    let replica = stopped(replica_of(&server, with_clock()));
-    let (mut client, mut reader) = (server.connect(), replica.connect());
+    let pair = stopped_pair(with_clock(), with_clock());
+    let (mut client, mut reader) = pair.clients();
     for options in ["ROLLING", "ROLLING SLICES 2", "WINDOW 86400 ROLLING", "WINDOW 86400 ROLLING SLICES 64 REFRESH"] {
         run(&mut client, "DEL key").unwrap();
         turn(&mut client, 0);
@@ -331,7 +328,7 @@ fn replicas_and_restarted_servers_have_the_same_filters_whatever_their_clocks_sa
     let (mut random, mut clock) = (Random(1), 0);
     fill(&mut client, &mut random, &mut clock, 5);
     let replicas = [0, 40 * 86_400 * SECOND, -40 * 86_400 * SECOND].map(|ahead| {
-        let replica = replica_of(&master, with_clock().module_arguments("error-rate 0.3 layout classic")).start();
+        let replica = start_replica(&master, with_clock().module_arguments("error-rate 0.3 layout classic"));
         turn(&mut replica.connect(), ahead);
         replica
     });
@@ -476,9 +473,8 @@ fn a_replica_that_takes_over_in_the_middle_of_a_slice_remembers_items_for_the_wi
     let mut client = master.connect();
     run(&mut client, &format!("BF.RESERVE key {RARE} 1000 WINDOW 3600 SLICES 4 {SEED}")).unwrap();
     run(&mut client, &format!("BF.RESERVE renewed {RARE} 1000 WINDOW 3600 SLICES 4 REFRESH {SEED}")).unwrap();
-    let replica = replica_of(&master, with_clock()).start();
+    let replica = start_replica(&master, with_clock());
     let mut other = replica.connect();
-    wait_for_replica(&mut client, &mut other);
     for key in ["key", "renewed"] {
         turn(&mut client, 0);
         add(&mut client, key, 0..100);
@@ -509,9 +505,8 @@ fn a_replica_that_takes_over_in_the_middle_of_a_slice_remembers_items_for_the_wi
 /// as the master does. Here, a client of the replica has added the item.
 #[test]
 fn a_replica_remembers_an_item_as_long_as_its_master_even_if_it_was_present_before() {
-    let master = stopped(with_clock());
-    let replica = stopped(replica_of(&master, with_clock().set("replica-read-only no")));
-    let (mut client, mut reader) = (master.connect(), replica.connect());
+    let pair = stopped_pair(with_clock(), with_clock().set("replica-read-only no"));
+    let (mut client, mut reader) = pair.clients();
     run(&mut client, &format!("BF.RESERVE key {RARE} 100 WINDOW 3600 SLICES 4 {SEED}")).unwrap();
     wait_for_replica(&mut client, &mut reader);
     assert_eq!(add(&mut reader, "key", 0..20), 20);

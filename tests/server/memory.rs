@@ -8,7 +8,7 @@ use testkit::filter_model::FilterModel;
 use testkit::info::{assert_figures_add_up, digest, filter_info, info_field, info_number, used_memory};
 use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
 use testkit::payload::Payload;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{Pair, start_replica, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error, error_text, run, run_words};
 
@@ -180,9 +180,8 @@ fn a_replica_accepts_filters_that_its_master_admitted() {
     let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
     let mut client = master.connect();
     run(&mut client, &reserve("before", 20)).unwrap();
-    let replica = replica_of(&master, with_debug(Setup::oxbloom()).set("maxmemory 8mb")).start();
+    let replica = start_replica(&master, with_debug(Setup::oxbloom()).set("maxmemory 8mb"));
     let mut reader = replica.connect();
-    wait_for_replica(&mut client, &mut reader);
     run(&mut client, &reserve("after", 20)).unwrap();
     run(&mut client, "COPY after copy").unwrap();
     let models = ["native", "classic"].map(|layout| {
@@ -240,8 +239,7 @@ fn a_replica_without_the_memory_for_a_filter_exits_instead_of_losing_items() {
         run(&mut client, "FLUSHALL").unwrap();
         run(&mut client, "BF.RESERVE grown 0.01 1 EXPANSION 2000000000 LAYOUT classic").unwrap();
         run(&mut client, "BF.ADD grown 1").unwrap();
-        let mut replica = confine(replica_of(&master, Setup::oxbloom()), 1_000 * MIB).start();
-        wait_for_replica(&mut client, &mut replica.connect());
+        let mut replica = start_replica(&master, confine(Setup::oxbloom(), 1_000 * MIB));
         if !create.is_empty() {
             run(&mut client, &create).unwrap();
         }
@@ -255,12 +253,10 @@ fn a_replica_without_the_memory_for_a_filter_exits_instead_of_losing_items() {
 /// A growing native filter allocates its memory in small parts.
 #[test]
 fn a_replica_without_the_memory_for_the_growth_of_a_filter_exits_instead_of_losing_items() {
-    let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
+    let Pair { master, mut replica } = Pair::start(Setup::oxbloom(), Setup::oxbloom());
     let mut client = master.connect();
     let mut model = FilterModel::new("grown");
     run(&mut client, "BF.RESERVE grown 0.000000000000000001 10").unwrap();
-    let mut replica = replica_of(&master, Setup::oxbloom()).start();
-    wait_for_replica(&mut client, &mut replica.connect());
     // The module leaves 32 MiB to the server. The server needs part of that for the data that the master sends.
     confine_running(&replica, Some(40 * MIB));
     for first in (0..).step_by(10_000) {

@@ -3,16 +3,17 @@
 use redis::Connection;
 
 use crate::access::{serve_slots, start_node, wait_for_cluster};
+use crate::replication::pair;
 use testkit::command::{ABSENT, many, try_many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, assert_figures_add_up, calls, digest, filter_info, info_field, used_memory};
 use testkit::memory::{create, grow};
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::wait_for_replica;
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup, ask, error, error_text, run};
+use testkit::{Setup, ask, error, error_text, run};
 
 /// Returns the layouts whose filters can be merged, with their options.
 fn mergeable() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -387,8 +388,8 @@ fn invalid_merges_and_invalid_uses_of_like_are_rejected() {
 
 #[test]
 fn a_filter_like_another_has_all_its_parameters_here_and_on_replicas() {
-    let (master, replica) = pair();
-    let (mut client, mut reader) = (master.connect(), replica.connect());
+    let pair = pair();
+    let (mut client, mut reader) = pair.clients();
     for (index, (_, layout)) in mergeable().enumerate() {
         run(&mut client, &format!("BF.RESERVE first{index} 0.003 70 EXPANSION 3 {layout}")).unwrap();
         FilterModel::new(&format!("first{index}")).add(&mut client, 0..500);
@@ -407,19 +408,10 @@ fn a_filter_like_another_has_all_its_parameters_here_and_on_replicas() {
     assert_eq!(digest(&mut client), digest(&mut reader));
 }
 
-/// Starts a master, and a replica with other defaults.
-fn pair() -> (Server, Server) {
-    let setup = || with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0");
-    let master = setup().module_arguments("error-rate 0.02 initial-size 20").start();
-    let replica = replica_of(&master, setup().module_arguments("error-rate 0.3 expansion-factor 7")).start();
-    wait_for_replica(&mut master.connect(), &mut replica.connect());
-    (master, replica)
-}
-
 #[test]
 fn a_replica_gets_the_same_results_of_merges() {
-    let (master, replica) = pair();
-    let (mut client, mut reader) = (master.connect(), replica.connect());
+    let pair = pair();
+    let (mut client, mut reader) = pair.clients();
     let mut random = Random::unpredictable();
     let layouts = mergeable().map(|(_, layout)| layout).chain(["NONSCALING COUNTING SEED 8"]);
     for (index, layout) in layouts.enumerate() {
@@ -641,11 +633,9 @@ fn a_merge_is_an_event_only_if_it_changes_a_filter() {
 
 #[test]
 fn a_merge_with_replace_can_be_retried_and_keeps_nothing_of_the_destination() {
-    let server = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
-    let replica = replica_of(&server, with_debug(Setup::oxbloom())).start();
-    let (mut connection, mut reader) = (server.connect(), replica.connect());
-    wait_for_replica(&mut connection, &mut reader);
-    let mut client = Wire::resp2(&server);
+    let pair = pair();
+    let (mut connection, mut reader) = pair.clients();
+    let mut client = Wire::resp2(&pair.master);
     let ok = Reply::simple("OK");
     client.run("BF.RESERVE a 0.0001 1000 NONSCALING COUNTING SEED 1");
     client.run("BF.RESERVE b LIKE a");

@@ -3,11 +3,12 @@
 
 use redis::Connection;
 
+use crate::replication::pair;
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, digest, digest_of};
 use testkit::persistence::{append_to_aof, rewrite_aof};
-use testkit::replication::{replica_of, wait_for_replica};
-use testkit::server::{server_name_and_version, server_version, with_aof, with_debug};
+use testkit::replication::wait_for_replica;
+use testkit::server::{server_name_and_version, server_version, with_aof};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
 
@@ -84,17 +85,15 @@ fn an_append_only_file_is_loaded_whatever_is_in_the_way_of_a_creation() {
 
 #[test]
 fn a_replica_has_what_its_master_created_whatever_was_in_the_way() {
-    let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").start();
-    let replica = replica_of(&master, with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0")).start();
-    let (mut client, mut reader) = (master.connect(), replica.connect());
-    wait_for_replica(&mut client, &mut reader);
+    let pair = pair();
+    let (mut client, mut reader) = pair.clients();
     for (creation, obstacle) in CREATIONS.into_iter().flat_map(|creation| OBSTACLES.map(|words| (creation, words))) {
-        create_despite_obstacle(&master, creation, obstacle);
+        create_despite_obstacle(&pair.master, creation, obstacle);
         wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut client), digest(&mut reader), "{creation} after {obstacle:?}:\n{}", replica.log());
+        assert_eq!(digest(&mut client), digest(&mut reader), "{creation} after {obstacle:?}:\n{}", pair.replica.log());
         run(&mut client, "FLUSHALL").unwrap();
     }
-    assert!(replica.log().contains(REPLACED));
+    assert!(pair.replica.log().contains(REPLACED));
 }
 
 /// Writes chunks for `keys` to the append-only file, in which these keys hold nothing, a text, and another filter.

@@ -5,35 +5,16 @@ use redis::{Connection, Value};
 
 use testkit::command::{item, try_many};
 use testkit::filter_model::{FilterModel, various};
-use testkit::info::{assert_figures_add_up, calls, digest, digest_of, filter_info, info, info_field, info_number};
+use testkit::info::{assert_figures_add_up, calls, digest, digest_of, filter_info, info_field, info_number};
 use testkit::keyspace_workload::KeyspaceWorkload;
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{Pair, start_replica, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
-use testkit::{Server, Setup, ask, error, error_text, run, run_words};
+use testkit::{Setup, ask, error, error_text, run, run_words};
 
-/// A master, and a replica with other defaults.
-struct Pair {
-    master: Server,
-    replica: Server,
-}
-
-impl Pair {
-    fn start() -> Pair {
-        Pair::of(master_setup().start())
-    }
-
-    fn of(master: Server) -> Pair {
-        let replica = replica_setup(&master).start();
-        let pair = Pair { master, replica };
-        let (mut master, mut replica) = pair.clients();
-        wait_for_replica(&mut master, &mut replica);
-        pair
-    }
-
-    fn clients(&self) -> (Connection, Connection) {
-        (self.master.connect(), self.replica.connect())
-    }
+/// Starts a master, and a replica with other defaults.
+pub(crate) fn pair() -> Pair {
+    Pair::start(master_setup(), replica_setup())
 }
 
 pub(crate) fn master_setup() -> Setup {
@@ -42,9 +23,10 @@ pub(crate) fn master_setup() -> Setup {
         .set("repl-diskless-sync-delay 0")
 }
 
-pub(crate) fn replica_setup(master: &Server) -> Setup {
-    let setup = with_debug(Setup::oxbloom()).module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7");
-    replica_of(master, setup.set("repl-diskless-sync-delay 0"))
+pub(crate) fn replica_setup() -> Setup {
+    with_debug(Setup::oxbloom())
+        .module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7")
+        .set("repl-diskless-sync-delay 0")
 }
 
 fn assert_alike(models: &[FilterModel], master: &mut Connection, replica: &mut Connection) {
@@ -61,7 +43,7 @@ fn a_replica_that_joins_late_gets_every_filter() {
         let master = master_setup().set(format!("repl-diskless-sync {diskless}")).start();
         let mut client = master.connect();
         let mut models = various(&mut client);
-        let replica = replica_setup(&master).set(format!("repl-diskless-load {load}")).start();
+        let replica = start_replica(&master, replica_setup().set(format!("repl-diskless-load {load}")));
         let mut reader = replica.connect();
         assert_alike(&models, &mut client, &mut reader);
         models.iter_mut().filter(|model| !model.is_fixed()).for_each(|model| {
@@ -73,7 +55,7 @@ fn a_replica_that_joins_late_gets_every_filter() {
 
 #[test]
 fn a_replica_follows_creation_and_growth() {
-    let pair = Pair::start();
+    let pair = pair();
     let (mut master, mut replica) = pair.clients();
     let mut models = various(&mut master);
     for key in ["add", "madd", "insert"] {
@@ -104,7 +86,7 @@ fn a_replica_follows_creation_and_growth() {
 
 #[test]
 fn commands_that_changed_nothing_are_not_replicated() {
-    let pair = Pair::start();
+    let pair = pair();
     let (mut master, mut replica) = pair.clients();
     let mut model = FilterModel::new("key");
     model.add(&mut master, 0..2000);
@@ -132,7 +114,7 @@ fn commands_that_changed_nothing_are_not_replicated() {
 
 #[test]
 fn transactions_scripts_and_functions_replicate() {
-    let pair = Pair::start();
+    let pair = pair();
     let (mut master, mut replica) = pair.clients();
     let mut model = FilterModel::new("multi");
     let mut pipe = redis::pipe();
@@ -172,7 +154,7 @@ fn transactions_scripts_and_functions_replicate() {
 
 #[test]
 fn a_replica_serves_reads_and_rejects_writes_until_it_is_promoted() {
-    let pair = Pair::start();
+    let pair = pair();
     let (mut master, mut replica) = pair.clients();
     let mut model = FilterModel::new("key");
     model.add(&mut master, 0..500);
@@ -208,7 +190,7 @@ fn a_replica_serves_reads_and_rejects_writes_until_it_is_promoted() {
 
 #[test]
 fn a_replica_that_lost_its_link_catches_up() {
-    let pair = Pair::of(master_setup().set("repl-backlog-size 16mb").start());
+    let pair = Pair::start(master_setup().set("repl-backlog-size 16mb"), replica_setup());
     let (mut master, mut replica) = pair.clients();
     let mut models = various(&mut master);
     wait_for_replica(&mut master, &mut replica);
@@ -225,11 +207,10 @@ fn a_replica_that_lost_its_link_catches_up() {
 
 #[test]
 fn a_replica_of_a_replica_gives_the_same_replies() {
-    let pair = Pair::start();
-    let last = replica_setup(&pair.replica).start();
+    let pair = pair();
+    let last = start_replica(&pair.replica, replica_setup());
     let (mut master, mut replica) = pair.clients();
     let mut end = last.connect();
-    wait_until("the chain is up", || info(&mut end, "replication", "master_link_status") == "up");
     let models = various(&mut master);
     assert_alike(&models, &mut master, &mut replica);
     assert_alike(&models, &mut replica, &mut end);
@@ -252,10 +233,9 @@ fn a_replica_gets_a_filter_that_is_loaded_in_part() {
         let number = next.to_string();
         run_words(&mut client, &[b"BF.LOADCHUNK".as_slice(), b"copy", number.as_bytes(), &data]).unwrap();
         if replica.is_none() {
-            replica = Some(replica_setup(&master).start());
-            let mut reader = replica.as_ref().unwrap().connect();
-            wait_for_replica(&mut client, &mut reader);
-            assert_eq!(digest(&mut client), digest(&mut reader));
+            let started = start_replica(&master, replica_setup());
+            assert_eq!(digest(&mut client), digest(&mut started.connect()));
+            replica = Some(started);
         }
         cursor = next;
     }
@@ -268,7 +248,7 @@ fn after_any_commands_a_replica_gives_the_same_replies_as_its_master() {
     let mut randoms: Vec<Random> = [1, 2].map(Random).into();
     randoms.push(Random::unpredictable());
     for mut random in randoms {
-        let pair = Pair::start();
+        let pair = pair();
         let (mut master, mut replica) = pair.clients();
         let mut keyspace = KeyspaceWorkload::new("");
         let mut history = Vec::new();
@@ -284,9 +264,8 @@ fn after_any_commands_a_replica_gives_the_same_replies_as_its_master() {
         }
         assert!(calls(&mut replica, "bf.madd") > 0 && calls(&mut replica, "bf.reserve") > 0);
         // A replica that joins now gets the same data from the snapshot alone.
-        let late = replica_setup(&pair.master).start();
+        let late = start_replica(&pair.master, replica_setup());
         let mut reader = late.connect();
-        wait_for_replica(&mut master, &mut reader);
         assert_eq!(digest(&mut master), digest(&mut reader), "after {history:#?}");
         assert_figures_add_up(&mut reader);
     }
@@ -294,7 +273,7 @@ fn after_any_commands_a_replica_gives_the_same_replies_as_its_master() {
 
 #[test]
 fn items_that_were_added_before_a_rejection_are_replicated() {
-    let pair = Pair::start();
+    let pair = pair();
     let (mut master, mut replica) = pair.clients();
     run(&mut master, "BF.RESERVE key 0.0001 10 NONSCALING").unwrap();
     let rejected = try_many(&mut master, "BF.MADD", "key", &(0..30).collect::<Vec<_>>()).unwrap_err();

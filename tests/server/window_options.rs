@@ -2,11 +2,11 @@
 
 use redis::{Connection, Value};
 
-use testkit::clock::{SECOND, stopped, turn, with_clock};
+use testkit::clock::{SECOND, stopped, stopped_pair, turn, with_clock};
 use testkit::command::{many, try_many};
 use testkit::info::{digest, digest_of, info_field};
 use testkit::persistence::aof_commands;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::wait_for_replica;
 use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, ask, error, run};
@@ -351,10 +351,8 @@ fn the_age_of_the_oldest_slice_is_that_of_the_oldest_item_or_up_to_a_slice_more(
 
 #[test]
 fn a_filter_created_like_another_forgets_in_the_same_way() {
-    let master = stopped(with_clock());
-    let mut client = master.connect();
-    let replica = stopped(replica_of(&master, with_clock().module_arguments("layout classic")));
-    let mut reader = replica.connect();
+    let pair = stopped_pair(with_clock(), with_clock().module_arguments("layout classic"));
+    let (mut client, mut reader) = pair.clients();
     for options in ["WINDOW 3600 REFRESH SLICES 3 EX 100000", "WINDOW 3600 NONSCALING", "WINDOW 60 ROLLING", "ROLLING"]
     {
         turn(&mut client, 0);

@@ -12,7 +12,7 @@ use testkit::info::{assert_figures_add_up, digest, info, info_number};
 use testkit::keyspace_workload::KeyspaceWorkload;
 use testkit::persistence::wait_for_bgsave;
 use testkit::random::Random;
-use testkit::replication::{replica_of, wait_for_replica};
+use testkit::replication::{start_replica, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::windowed_workload::{Window, WindowedWorkload};
 use testkit::wire::{Reply, Wire};
@@ -87,9 +87,7 @@ fn master() -> Server {
 /// Starts a replica of the master, with other defaults and with these files.
 fn follow(master: &Server, folder: TempDir) -> Server {
     let setup = with_debug(Setup::oxbloom()).module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7");
-    let replica = replica_of(master, setup).on(folder).start();
-    wait_for_replica(&mut master.connect(), &mut replica.connect());
-    replica
+    start_replica(master, setup.on(folder))
 }
 
 /// Returns the memory that the server uses, without its buffers for clients, replicas and files.

@@ -4,6 +4,7 @@ use redis::{Connection, RedisResult, Value};
 
 use crate::command::run;
 use crate::modules::oxbloom_with_faults;
+use crate::replication::Pair;
 use crate::server::{Server, Setup, with_debug};
 
 /// The start time of tests, in milliseconds since 1970.
@@ -22,6 +23,15 @@ pub fn stopped(setup: Setup) -> Server {
     let server = setup.start();
     turn(&mut server.connect(), 0);
     server
+}
+
+/// Starts a master and its replica with stopped clocks.
+pub fn stopped_pair(master: Setup, replica: Setup) -> Pair {
+    let pair = Pair::start(master, replica);
+    for server in [&pair.master, &pair.replica] {
+        turn(&mut server.connect(), 0);
+    }
+    pair
 }
 
 /// Stops the clock at a time, in milliseconds after the start time.

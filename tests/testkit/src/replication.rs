@@ -1,10 +1,36 @@
-//! Makes a server a replica, and waits until it has caught up.
+//! Starts replicas, and waits until they have caught up.
 
 use redis::{Connection, Value};
 
 use crate::command::run;
 use crate::info::{info, info_number};
 use crate::server::{Server, Setup, wait_until};
+
+/// A master and its replica.
+pub struct Pair {
+    pub master: Server,
+    pub replica: Server,
+}
+
+impl Pair {
+    /// Starts a master and its replica.
+    pub fn start(master: Setup, replica: Setup) -> Pair {
+        let master = master.set("repl-diskless-sync-delay 0").start();
+        Pair { replica: start_replica(&master, replica), master }
+    }
+
+    /// Returns connections to the master and to the replica.
+    pub fn clients(&self) -> (Connection, Connection) {
+        (self.master.connect(), self.replica.connect())
+    }
+}
+
+/// Starts a replica of `master`, and waits until it has the master's data.
+pub fn start_replica(master: &Server, setup: Setup) -> Server {
+    let replica = replica_of(master, setup).start();
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    replica
+}
 
 /// Makes a server start as a replica of `master`.
 pub fn replica_of(master: &Server, setup: Setup) -> Setup {
