@@ -53,7 +53,7 @@ fn next(filter: &Filter, cursor: u64) -> Result<Option<(u64, Vec<u8>)>, oxbloom_
     Ok(codec::next_chunk(filter, cursor)?.map(|chunk| (chunk.cursor, chunk.data.into_owned())))
 }
 
-/// Loads a filter from its chunks.
+/// Loads a filter from its chunks. Looks for signals between them.
 pub(crate) fn load(py: Python<'_>, chunks: &Bound<'_, PyAny>, max_memory: u64) -> PyResult<Filter> {
     let mut loader: Option<Loader> = None;
     for chunk in chunks.try_iter()? {
@@ -70,6 +70,7 @@ pub(crate) fn load(py: Python<'_>, chunks: &Bound<'_, PyAny>, max_memory: u64) -
                 py.detach(|| loader.load(cursor, data)).map_err(|error| undecodable_within(error, max_memory))?
             }
         }
+        py.check_signals()?;
     }
     loader.ok_or_else(|| PyValueError::new_err("there are no chunks"))?.finish().map_err(undecodable)
 }

@@ -728,6 +728,15 @@ def test_a_signal_interrupts_a_generator_itself(alarm):
     assert filter.contains_all(str(number) for number in range(count)) == [True] * count
 
 
+def test_a_signal_interrupts_the_loading_of_chunks(alarm):
+    filter = BloomFilter(100)
+    filter.add("item")
+    header, chunk = filter.chunks()
+    # A chunk may be loaded again.
+    with pytest.raises(RingError):
+        BloomFilter.from_chunks(itertools.chain([header], itertools.repeat(chunk, 1 << 40)))
+
+
 def test_an_item_of_another_type_is_the_last_that_is_taken():
     numbers = iter([*items(5000), None, *items(10)])
     filter = BloomFilter(10_000)
