@@ -265,7 +265,8 @@ class BloomFilter:
     ) -> BloomFilter:
         """Loads a filter from all chunks of BF.SCANDUMP, in order: a cursor and data each.
 
-        Ignores the last reply, whose cursor is 0. Raises ValueError like load.
+        Ignores the last reply, whose cursor is 0. Raises ValueError like load, and also if chunks are missing, or the
+        filter was changed while they were read.
         """
 
     def save_to(

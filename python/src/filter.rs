@@ -697,7 +697,8 @@ impl BloomFilter {
 
     /// Loads a filter from all chunks of BF.SCANDUMP, in order: a cursor and data each.
     ///
-    /// Ignores the last reply, whose cursor is 0. Raises ValueError like load.
+    /// Ignores the last reply, whose cursor is 0. Raises ValueError like load, and also if chunks are missing, or the
+    /// filter was changed while they were read.
     #[staticmethod]
     #[pyo3(signature = (chunks, *, max_memory=None))]
     fn from_chunks(chunks: &Bound<'_, PyAny>, max_memory: Option<u64>) -> PyResult<BloomFilter> {

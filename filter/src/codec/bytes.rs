@@ -57,8 +57,8 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// [`DecodeError`] if the bytes are damaged, no filter, or of a later version, or if there is no memory for the
-    /// filter.
+    /// [`DecodeError`] if the bytes are damaged, incomplete, no filter, or of a later version, or if there is no memory
+    /// for the filter.
     ///
     /// ```
     /// # use oxbloom_filter::{DecodeError, Filter};
