@@ -1,8 +1,7 @@
 //! Chooses the number of blocks, blocks per item, and probes for an error rate and a capacity.
 //!
 //! A textbook Bloom filter of `m` bits with `k` probes an item has a false-positive rate of `(1 - e^(-kn/m))^k` (Bloom
-//! 1970). The minimum is at `k = ln 2 * m/n`, and needs `m/n = ln(1/rate) / ln^2 2` bits an item. (Functions for it
-//! have `classic` in their names. They are not about RedisBloom's layout.)
+//! 1970). The minimum is at `k = ln 2 * m/n`, and needs `m/n = ln(1/rate) / ln^2 2` bits an item.
 //!
 //! Our filters confine an item to `L` blocks of 512 bits, one cache line each. So the number of items in a block varies
 //! around its mean, and the fuller blocks add more false positives than the emptier ones save (Putze, Sanders, Singler
@@ -108,10 +107,10 @@ impl BlockShape {
     /// the replica would reject chunks and merges of filters that it created itself.
     pub fn choose(capacity: u64, rate: f64, budget: Budget) -> Option<BlockShape> {
         let rate = rate.max(LOWEST_ERROR_RATE);
-        let optimum = capacity as f64 * classic_bits_per_item(rate);
+        let optimum = capacity as f64 * textbook_bits_per_item(rate);
         let limit = match budget {
             Budget::Tight => optimum * SPEED_BUDGET,
-            Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
+            Budget::RedisBloom { rate } => capacity as f64 * textbook_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
         };
         let search = |words, guarantee, min, max| {
             Search { capacity, rate, blocks_per_item: 1, words, guarantee }.fewest_blocks_per_item(min, max)
@@ -241,7 +240,7 @@ impl Search {
     fn fewest_blocks_per_item(&self, min: u64, max: u64) -> Option<BlockShape> {
         let with = |blocks_per_item| Search { blocks_per_item, ..*self };
         let (mut low, mut high) =
-            (1, self.classic_probes(max).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(max).unwrap_or(u8::MAX)));
+            (1, self.textbook_probes(max).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(max).unwrap_or(u8::MAX)));
         while low < high {
             let middle = low + (high - low) / 2;
             if with(middle).keeps_rate(max).is_some() {
@@ -255,7 +254,7 @@ impl Search {
 
     /// Returns the best number of probes for `blocks` blocks, if it keeps the rate.
     fn keeps_rate(&self, blocks: u64) -> Option<u8> {
-        let (probes, rate) = self.best_probes(blocks, self.classic_probes(blocks));
+        let (probes, rate) = self.best_probes(blocks, self.textbook_probes(blocks));
         (rate <= self.rate).then_some(probes)
     }
 
@@ -287,7 +286,7 @@ impl Search {
     }
 
     /// Returns the textbook optimum `ln 2 * bits / items`, at which the search for the best number of probes starts.
-    fn classic_probes(&self, blocks: u64) -> u8 {
+    fn textbook_probes(&self, blocks: u64) -> u8 {
         let bits = blocks * u64::from(self.words) * WORD_BITS;
         let probes = LN_2 * bits as f64 / self.capacity as f64;
         self.probe_range(probes as i64)
@@ -336,12 +335,12 @@ fn items_offered(capacity: u64, rate: f64, probes: u8) -> f64 {
 }
 
 /// Returns the number of bits per item that a textbook filter needs for `rate`: `ln(1/rate) / ln^2 2`.
-pub fn classic_bits_per_item(rate: f64) -> f64 {
+pub fn textbook_bits_per_item(rate: f64) -> f64 {
     -libm::log(rate) / (LN_2 * LN_2)
 }
 
 /// Returns the number of bits per item that a textbook filter needs for `rate`, with one or two probes per item,
-/// whichever needs fewer. At high rates, the optimum of [`classic_bits_per_item`] has a fraction of a probe.
+/// whichever needs fewer. At high rates, the optimum of [`textbook_bits_per_item`] has a fraction of a probe.
 fn whole_probes_bits_per_item(rate: f64) -> f64 {
     let [one, two] = [1.0, 2.0].map(|probes| -probes / libm::log1p(-libm::pow(rate, 1.0 / probes)));
     one.min(two)
@@ -350,10 +349,10 @@ fn whole_probes_bits_per_item(rate: f64) -> f64 {
 /// Returns the error rate of a textbook filter with `bits_per_item` bits and `probes` probes an item.
 ///
 /// ```
-/// # use oxbloom_filter::internals::sizing::classic_false_positive_rate;
-/// assert_eq!(format!("{:.4}", classic_false_positive_rate(16.0, 2)), "0.0138");
+/// # use oxbloom_filter::internals::sizing::textbook_false_positive_rate;
+/// assert_eq!(format!("{:.4}", textbook_false_positive_rate(16.0, 2)), "0.0138");
 /// ```
-pub fn classic_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
+pub fn textbook_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
     power(1.0 - libm::exp(-f64::from(probes) / bits_per_item), probes)
 }
 
@@ -524,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classic_formula_reproduces_the_printed_table() {
+    fn textbook_formula_reproduces_the_printed_table() {
         // Bits an item, and the rates for 1, 2, … 8 probes, as Bloom filter texts print them.
         const TABLE: &[(f64, &str)] = &[
             (2.0, "0.393 0.400"),
@@ -561,7 +560,7 @@ mod tests {
         ];
         for (bits, row) in TABLE {
             for (probes, printed) in (1..).zip(row.split(' ')) {
-                let rate = classic_false_positive_rate(*bits, probes);
+                let rate = textbook_false_positive_rate(*bits, probes);
                 let computed = match printed.split_once('.') {
                     Some((_, decimals)) if !decimals.contains('e') => format!("{rate:.*}", decimals.len()),
                     _ => format!("{rate:.*e}", printed.find('e').unwrap().saturating_sub(2)),
@@ -569,7 +568,7 @@ mod tests {
                 assert_eq!(computed, printed, "{bits} bits an item, {probes} probes");
             }
         }
-        assert_eq!(format!("{:.7}", classic_false_positive_rate(20.0, 10)), "0.0000889");
+        assert_eq!(format!("{:.7}", textbook_false_positive_rate(20.0, 10)), "0.0000889");
     }
 
     #[test]
@@ -599,17 +598,17 @@ mod tests {
                 for (budget, share) in [(Budget::Tight, 1.0), (Budget::RedisBloom { rate }, LAYER_SHARE)] {
                     let shape = BlockShape::choose(capacity, rate * share, budget).unwrap();
                     assert!(shape.false_positive_rate(capacity as f64) <= rate * share, "{capacity} {rate} {shape:?}");
-                    let classic = match budget {
-                        Budget::Tight => capacity as f64 * classic_bits_per_item(rate) * SPEED_BUDGET,
-                        Budget::RedisBloom { rate } => capacity as f64 * classic_bits_per_item(rate / 2.0),
+                    let textbook = match budget {
+                        Budget::Tight => capacity as f64 * textbook_bits_per_item(rate) * SPEED_BUDGET,
+                        Budget::RedisBloom { rate } => capacity as f64 * textbook_bits_per_item(rate / 2.0),
                     };
                     assert!(shape.is_sound());
                     let max = match budget {
                         // The size of RedisBloom's first layer, whatever the capacity.
-                        Budget::RedisBloom { .. } if rate < 0.25 => (words_for(classic) + SPARE_WORDS) * WORD_BITS,
-                        _ => (classic / WORD_BITS as f64) as u64 * WORD_BITS + BITS_PER_LINE,
+                        Budget::RedisBloom { .. } if rate < 0.25 => (words_for(textbook) + SPARE_WORDS) * WORD_BITS,
+                        _ => (textbook / WORD_BITS as f64) as u64 * WORD_BITS + BITS_PER_LINE,
                     };
-                    assert!(shape.bits() <= max, "{capacity} {rate} {budget:?} {shape:?} {classic}");
+                    assert!(shape.bits() <= max, "{capacity} {rate} {budget:?} {shape:?} {textbook}");
                 }
             }
         }

@@ -28,7 +28,7 @@ use crate::hash::{Hash, Hasher};
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::layer::{LayerInfo, merge_bits};
 use crate::line::count_ones;
-use crate::sizing::classic_false_positive_rate;
+use crate::sizing::textbook_false_positive_rate;
 use crate::spec::Growth;
 
 /// `ln^2 2` and `ln 2` with RedisBloom's digits. One more digit would give different filters.
@@ -241,7 +241,7 @@ impl ClassicLayerSpec {
     pub fn false_positive_rate(&self, items: u64) -> f64 {
         match items {
             0 => 0.0,
-            _ => classic_false_positive_rate(self.used_bits().unwrap_or(0) as f64 / items as f64, self.probes),
+            _ => textbook_false_positive_rate(self.used_bits().unwrap_or(0) as f64 / items as f64, self.probes),
         }
     }
 
