@@ -1,7 +1,7 @@
 //! MurmurHash2 (Austin Appleby 2008, public domain), in the two widths that RedisBloom's filters use.
 //!
 //! It has collisions under any seed (Aumasson and Bernstein 2012, "SipHash: a fast short-input PRF"). This is one of
-//! the reasons why native filters use another hash function.
+//! the reasons why our own filters use another hash function.
 
 /// Returns the MurmurHash64A of an item, which it reads in little-endian words.
 #[inline]

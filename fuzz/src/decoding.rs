@@ -58,8 +58,8 @@ pub fn file(bytes: &[u8]) {
     let Some((&kind, file)) = bytes.split_first() else { return };
     let loaded = match kind {
         0..=6 => load_classic(kind.into(), file),
-        7 => load_native(file),
-        _ => sealed_file(file).and_then(|file| load_native(&file)),
+        7 => load_own(file),
+        _ => sealed_file(file).and_then(|file| load_own(&file)),
     };
     let Ok(mut filter) = loaded else { return };
     if kind == 4 {
@@ -409,7 +409,7 @@ pub(crate) fn saved(filter: &Filter) -> Vec<u8> {
     file.0
 }
 
-fn load_native(file: &[u8]) -> Result<Filter, DecodeError> {
+fn load_own(file: &[u8]) -> Result<Filter, DecodeError> {
     codec::read_own_rdb(&mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
 }
 
@@ -425,8 +425,8 @@ pub fn sealed(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Returns a native or counting file with the right checksums, and the right numbers of set bits and filled slots.
-/// Checksums and numbers that are 0 stay 0.
+/// Returns a file of one of our own filters with the right checksums, and the right numbers of set bits and filled
+/// slots. Checksums and numbers that are 0 stay 0.
 fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut file = Reader(file);
     let mut header = sealed(file.string()?);

@@ -436,7 +436,7 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     assert stated["the oldest Rust"] == module["rust-version"] == library["rust-version"]
     oldest = stated["the oldest Python"]
     assert f'requires-python = ">={oldest}"' in (ROOT / "python/pyproject.toml").read_text()
-    assert re.findall(version, header) == [stated["native file format"]]
+    assert re.findall(version, header) == [stated["oxbloom's own file format"]]
     assert re.findall(version, classic) == [stated["classic file format"]]
 
 

@@ -84,8 +84,8 @@ fn forge_header(random: &mut Random, header: &mut [u8], end: usize) {
     }
 }
 
-/// Does the same as [`forge_header`] for a native header, and renews its checksum.
-fn forge_native_header(random: &mut Random, header: &mut [u8]) {
+/// Does the same as [`forge_header`] for one of our own headers, and renews its checksum.
+fn forge_own_header(random: &mut Random, header: &mut [u8]) {
     let end = header.len() - 8;
     forge_header(random, header, end);
     let checksum = xxh3_64(&header[..end]);
@@ -185,7 +185,7 @@ fn wrong_chunk(random: &mut Random, dumps: &[Vec<Chunk>], layout: &str) -> Chunk
         if layout == "classic" {
             forge_header(random, &mut data, end)
         } else {
-            forge_native_header(random, &mut data)
+            forge_own_header(random, &mut data)
         };
     } else if random.chance(60) {
         damage(random, &mut data, 0);
@@ -250,7 +250,7 @@ fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
                             use_in_every_way(&mut client, "nokey");
                             assert_eq!(run(&mut client, "DEL nokey"), Ok(Value::Int(1)));
                         }
-                        // A classic filter has no chunk at the cursors of native ones. At its own, it accepts any bits.
+                        // A classic filter has no chunk at the cursors of our own. At its own, it accepts any bits.
                         Reply::Simple(_) => assert!(
                             !foreign || layout == "classic" && chunk.0 < chunk::FIRST_CHUNK_CURSOR as i64,
                             "{kind}: a {layout} filter took a chunk of another layout: {chunk:?}"

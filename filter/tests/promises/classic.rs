@@ -204,9 +204,9 @@ fn a_late_chunk_clears_bits_only_if_it_comes_from_a_master() {
     assert_eq!((content_bytes(&filter), filter.fill()), (content_bytes(&early), 0.0));
 }
 
-/// The item count at the start of a classic header can look like the start of a native header.
+/// The item count at the start of a classic header can look like the start of one of our own headers.
 #[test]
-fn a_classic_header_is_never_taken_for_a_native_one() {
+fn a_classic_header_is_never_taken_for_one_of_our_own() {
     let mut header = header(5, 1152, 8, 11.027754, 0);
     for version in 0..=255 {
         let items = [b'O', b'X', b'B', version, 0, 0, 0, 0];
