@@ -89,14 +89,14 @@ fn describe(options: &Options, items: u64) -> Result<String, Error> {
         assert_eq!(options.build()?.memory_usage() as u64, bytes);
     }
     let rate_of_table = options.error_rate - shape.full_rate(options.capacity, rate).min(rate);
-    let beyond = match options.kind {
+    let overflow = match options.kind {
         "native" => json_of(Table::growing(rate_of_table, Payload::Nothing)?.addressing()),
         _ => "\"lengths\": null".to_string(),
     };
     let BlockShape { blocks, words, blocks_per_item, probes } = shape;
     Ok(format!(
         "\"bytes\": {bytes}, \"shape\": {{\"blocks\": {blocks}, \"words\": {words}, \
-         \"blocksPerItem\": {blocks_per_item}, \"probes\": {probes}}}, \"rate\": {:?}, \"fullRate\": {:?}, {beyond}",
+         \"blocksPerItem\": {blocks_per_item}, \"probes\": {probes}}}, \"rate\": {:?}, \"fullRate\": {:?}, {overflow}",
         shape.false_positive_rate(items as f64),
         shape.false_positive_rate(options.capacity as f64),
     ))

@@ -252,8 +252,8 @@ fn check_figures(filter: &Filter) {
 /// Returns the bytes of the tables of a filter that forgets, or 0.
 fn allocated_by_windows(filter: &Filter) -> usize {
     filter.windowed().map_or(0, |filter| {
-        let (expected, beyond) = filter.tables();
-        expected.allocated() + beyond.map_or(0, Table::allocated)
+        let (expected, overflow) = filter.tables();
+        expected.allocated() + overflow.map_or(0, Table::allocated)
     })
 }
 

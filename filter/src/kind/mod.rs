@@ -192,7 +192,8 @@ fn of_kind<'a, K: Kind>(sources: &[(&'a Content, u64)]) -> Result<Vec<(&'a K, u6
 /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
 pub(crate) fn create(params: CreateParams, admit: Admit<'_>) -> Result<Content, Error> {
     let CreateParams { error_rate, capacity, growth, layout } = params;
-    let (own, capacity) = (|seed| OwnSpec { seed, error_rate, growth }, capacity.get());
+    let capacity = capacity.get();
+    let own = |seed| OwnSpec { seed, error_rate, growth };
     match layout {
         Layout::Native { seed } => NativeFilter::new(own(seed), capacity, admit)?.into_content(),
         Layout::Counting { seed } => CountingFilter::new(own(seed), capacity, admit)?.into_content(),
@@ -214,7 +215,8 @@ pub(crate) fn create(params: CreateParams, admit: Admit<'_>) -> Result<Content, 
 /// [`Error::CannotGrow`] if no filter can hold them.
 pub fn plan(params: CreateParams, items: u64) -> Result<Plan, Error> {
     let CreateParams { error_rate, capacity, growth, layout } = params;
-    let (own, capacity) = (|seed| OwnSpec { seed, error_rate, growth }, capacity.get());
+    let capacity = capacity.get();
+    let own = |seed| OwnSpec { seed, error_rate, growth };
     match layout {
         Layout::Native { seed } => NativeFilter::plan(own(seed), capacity, items),
         Layout::Counting { seed } => CountingFilter::plan(own(seed), capacity, items),

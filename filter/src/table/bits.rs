@@ -162,8 +162,8 @@ impl Select for Broadword {
         let bytes = (fours + (fours >> 4)) & 0x0F0F_0F0F_0F0F_0F0F;
         // Byte i holds the number of bits in the bytes up to i, at most 64.
         let up_to = bytes.wrapping_mul(ONES);
-        let beyond = (up_to | TOPS).wrapping_sub(u64::from(rank + 1).wrapping_mul(ONES)) & TOPS;
-        let byte = beyond.trailing_zeros() & !7;
+        let exceeding = (up_to | TOPS).wrapping_sub(u64::from(rank + 1).wrapping_mul(ONES)) & TOPS;
+        let byte = exceeding.trailing_zeros() & !7;
         let before = (up_to << 8 >> byte) as u32 & 0xFF;
         let mut left = word >> byte & 0xFF;
         for _ in before..rank {

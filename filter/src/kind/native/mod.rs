@@ -57,13 +57,14 @@ impl NativeFilter {
             probes: probes.into(),
             shape: Some(layer.shape),
         };
-        let beyond = items.saturating_sub(capacity);
+        let overflow_items = items.saturating_sub(capacity);
         match spec.growth {
-            _ if beyond == 0 => Ok(plan),
+            _ if overflow_items == 0 => Ok(plan),
             Growth::Fixed => Err(Error::Full),
             Growth::By(_) => {
-                let mut table = Sample::new(Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?, beyond)?;
-                table.fill(beyond)?;
+                let mut table =
+                    Sample::new(Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?, overflow_items)?;
+                table.fill(overflow_items)?;
                 let of_table = table.false_positive_rate();
                 Ok(Plan {
                     memory: plan.memory.saturating_add(size_of::<Table>() as u64).saturating_add(table.allocated()),
@@ -124,14 +125,14 @@ impl NativeFilter {
     #[inline(never)]
     pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
         let handled = if self.table.is_none() { self.layer.insert_while_room(hashes, new) } else { 0 };
-        if handled == hashes.len() { Ok(()) } else { self.insert_beyond(handled, hashes, new, admit) }
+        if handled == hashes.len() { Ok(()) } else { self.insert_overflow(handled, hashes, new, admit) }
     }
 
     /// Inserts the items from `handled` on, which do not fit into the blocks, as [`insert_all`](Self::insert_all) does.
     ///
     /// Not inlined, to keep it out of the hot path of filters that have not grown.
     #[inline(never)]
-    fn insert_beyond(
+    fn insert_overflow(
         &mut self,
         mut handled: usize,
         hashes: &[Hash],
@@ -221,8 +222,8 @@ impl Kind for NativeFilter {
     }
 
     fn capacity(&self) -> u64 {
-        let beyond = self.table().map_or(0, capacity_of);
-        self.layer_capacity().saturating_add(beyond)
+        let of_table = self.table().map_or(0, capacity_of);
+        self.layer_capacity().saturating_add(of_table)
     }
 
     fn items(&self) -> u64 {

@@ -1,8 +1,8 @@
 //! The filter that forgets: two [quotient tables](crate::table) whose entries have stamps for their
 //! [slices].
 //!
-//! The first table has a fixed size, for the items of a window and one more slice. Further items go into the second
-//! table, which grows and shrinks. Both tables together keep the error rate, like the two parts of a [native
+//! The first table has a fixed size, for the items of a window and one more slice. Further items go into the *overflow
+//! table*, which grows and shrinks. Both tables together keep the error rate, like the two parts of a [native
 //! filter](crate::kind::native).
 //!
 //! Look-ups ignore the slots of forgotten slices. An addition to a group drops the group's forgotten slots. If a table
@@ -29,14 +29,14 @@ use slices::{Slices, Step, in_both};
 /// The index of the first table, for the expected items, in arrays with an element for each table.
 const EXPECTED: usize = 0;
 
-/// The index of the second table, for the items beyond, in these arrays.
-const BEYOND: usize = 1;
+/// The index of the overflow table, for further items, in these arrays.
+const OVERFLOW: usize = 1;
 
 /// The lowest error rate of a table with stamps. A fingerprint and a stamp must fit into a slot.
 const MIN_ERROR_RATE: f64 = 1.0 / (1u64 << 40) as f64;
 
-/// The share of the error rate for the first table of a filter that grows. The second table gets the rest. This split
-/// costs 0.4 bits per slot in the first table, and two bits per slot in the second one, which is mostly small or
+/// The share of the error rate for the first table of a filter that grows. The overflow table gets the rest. This split
+/// costs 0.4 bits per slot in the first table, and two bits per slot in the overflow table, which is mostly small or
 /// absent.
 const EXPECTED_SHARE: f64 = 0.75;
 
@@ -46,7 +46,7 @@ pub struct WindowedFilter {
     capacity: u64,
     slices: Slices,
     expected: Table,
-    beyond: Option<Box<Table>>,
+    overflow: Option<Box<Table>>,
     /// The position in each table where the next sweep for forgotten slots starts.
     cursors: [Position; 2],
     /// The sum of the hashes of all additions. Equal sums mean that the same items were added, in any order.
@@ -69,12 +69,12 @@ impl WindowedFilter {
 
     /// Predicts a filter with a steady stream of `items` items per window. See [`plan`](crate::kind::plan).
     pub fn plan(spec: OwnSpec, capacity: u64, window: Window, items: u64) -> Result<Plan, Error> {
-        let beyond = match spec.growth {
+        let overflow_items = match spec.growth {
             _ if window.rolling => 0,
             Growth::Fixed if items > capacity => return Err(Error::Full),
             Growth::Fixed | Growth::By(_) => items.saturating_sub(capacity),
         };
-        let [rate_of_expected, rate_of_beyond] = rates(&spec);
+        let [rate_of_expected, rate_of_overflow] = rates(&spec);
         let fill = |table, items: u64| {
             let mut table = Sample::new(table, items)?;
             table.stream(items, window.slices.into(), PLANNED_WINDOWS)?;
@@ -85,11 +85,11 @@ impl WindowedFilter {
             (size_of::<Content>() + size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
         memory = memory.saturating_add(expected.allocated());
         let mut rate = expected.false_positive_rate();
-        if beyond > 0 {
+        if overflow_items > 0 {
             let payload = Payload::Slice(Stamps { forgotten: 0, span: window.span() });
-            let beyond = fill(Table::growing(rate_of_beyond.max(MIN_ERROR_RATE), payload)?, beyond)?;
-            memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(beyond.allocated());
-            rate += (1.0 - rate) * beyond.false_positive_rate();
+            let overflow = fill(Table::growing(rate_of_overflow.max(MIN_ERROR_RATE), payload)?, overflow_items)?;
+            memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(overflow.allocated());
+            rate += (1.0 - rate) * overflow.false_positive_rate();
         }
         Ok(Plan { memory, false_positive_rate: rate, is_estimate: true, probes: 1, shape: None })
     }
@@ -100,9 +100,9 @@ impl WindowedFilter {
         capacity: u64,
         slices: Slices,
         expected: Table,
-        beyond: Option<Box<Table>>,
+        overflow: Option<Box<Table>>,
     ) -> WindowedFilter {
-        WindowedFilter { spec, capacity, slices, expected, beyond, cursors: [0; 2], history: 0 }
+        WindowedFilter { spec, capacity, slices, expected, overflow, cursors: [0; 2], history: 0 }
     }
 
     /// Returns the options of the filter.
@@ -115,14 +115,14 @@ impl WindowedFilter {
         &self.slices
     }
 
-    /// Returns the table for the expected items, and the table for the items beyond.
+    /// Returns the table for the expected items, and the overflow table.
     pub fn tables(&self) -> (&Table, Option<&Table>) {
-        (&self.expected, self.beyond.as_deref())
+        (&self.expected, self.overflow.as_deref())
     }
 
     /// Returns the same [tables](Self::tables), for filling them.
     pub fn tables_mut(&mut self) -> (&mut Table, Option<&mut Table>) {
-        (&mut self.expected, self.beyond.as_deref_mut())
+        (&mut self.expected, self.overflow.as_deref_mut())
     }
 
     /// Returns the position in each table where the next sweep for forgotten slots starts.
@@ -147,8 +147,8 @@ impl WindowedFilter {
 
     /// Returns the number of bytes requested from the allocator.
     fn allocated(&self) -> usize {
-        let beyond = self.beyond.as_ref().map_or(0, |table| size_of::<Table>() + table.allocated());
-        size_of::<WindowedFilter>() + self.slices.allocated() + self.expected.allocated() + beyond
+        let overflow = self.overflow.as_ref().map_or(0, |table| size_of::<Table>() + table.allocated());
+        size_of::<WindowedFilter>() + self.slices.allocated() + self.expected.allocated() + overflow
     }
 
     /// Inserts an item. An item that is present and is not renewed changes nothing.
@@ -161,11 +161,11 @@ impl WindowedFilter {
         let room = self.slices.room();
         let forgotten_before = self.slices.forgotten_at(now);
         let is_full = self.slices.items_at(now)[EXPECTED] >= room;
-        let is_beyond = self.beyond.as_ref().is_some_and(|table| table.remembers(hash, forgotten_before));
+        let is_in_overflow = self.overflow.as_ref().is_some_and(|table| table.remembers(hash, forgotten_before));
         // An item that is present needs no room, so the first table is searched for it if a new item might not fit. A
         // filter that rolls by number always has room.
         let may_not_fit = is_full && !rolling || rolling && length.is_some();
-        let is_expected = may_not_fit && !is_beyond && self.expected.remembers(hash, forgotten_before);
+        let is_expected = may_not_fit && !is_in_overflow && self.expected.remembers(hash, forgotten_before);
         let spare = if is_expected || !rolling { u64::MAX } else { room.saturating_sub(1) };
         if is_expected && !refresh {
             return Ok(AddOutcome::Unchanged);
@@ -173,14 +173,14 @@ impl WindowedFilter {
         let Step { forgotten, slice } = self.slices.step(now, lifetime, spare).ok_or(Error::CannotGrow)?;
         let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh };
         let table_index = match self.spec.growth {
-            _ if is_beyond => BEYOND,
+            _ if is_in_overflow => OVERFLOW,
             _ if !is_full || is_expected || rolling => EXPECTED,
-            Growth::By(_) => BEYOND,
+            Growth::By(_) => OVERFLOW,
             Growth::Fixed => return Err(Error::Full),
         };
         let added = match table_index {
             EXPECTED => self.expected.add_to_slice(hash, addition, admit),
-            _ => self.add_beyond(hash, addition, admit),
+            _ => self.add_to_overflow(hash, addition, admit),
         };
         // A failed addition changes nothing, unless an allocation failed after forgotten slots were dropped.
         if added.is_err() && self.last_forgotten() <= self.slices.forgotten() || added == Ok(AddOutcome::Unchanged) {
@@ -197,10 +197,10 @@ impl WindowedFilter {
         added
     }
 
-    /// Adds an item to the second table. The first such item creates the table.
+    /// Adds an item to the overflow table. The first such item creates the table.
     #[cold]
-    fn add_beyond(&mut self, hash: Hash, addition: SliceAddition, admit: Admit<'_>) -> Result<AddOutcome, Error> {
-        if let Some(table) = &mut self.beyond {
+    fn add_to_overflow(&mut self, hash: Hash, addition: SliceAddition, admit: Admit<'_>) -> Result<AddOutcome, Error> {
+        if let Some(table) = &mut self.overflow {
             return table.add_to_slice(hash, addition, admit);
         }
         let [_, rate] = rates(&self.spec);
@@ -209,7 +209,7 @@ impl WindowedFilter {
             return Err(Error::OutOfMemory);
         }
         let added = table.add_to_slice(hash, addition, admit)?;
-        self.beyond = Some(try_box(table)?);
+        self.overflow = Some(try_box(table)?);
         Ok(added)
     }
 
@@ -224,14 +224,14 @@ impl WindowedFilter {
         let forgotten = self.slices.forgotten_at(now).max(self.last_forgotten());
         self.slices.advance(now, forgotten);
         self.expected.mark_forgotten(forgotten);
-        if let Some(table) = &mut self.beyond {
+        if let Some(table) = &mut self.overflow {
             table.mark_forgotten(forgotten);
         }
     }
 
     /// Returns the last slice that a table has forgotten.
     fn last_forgotten(&self) -> u64 {
-        self.beyond.as_ref().map_or(0, |table| table.forgotten()).max(self.expected.forgotten())
+        self.overflow.as_ref().map_or(0, |table| table.forgotten()).max(self.expected.forgotten())
     }
 
     /// Drops the forgotten slots of one group in each table with many of them. Frees the memory of a table that has
@@ -249,14 +249,14 @@ impl WindowedFilter {
             self.expected.clear();
             self.cursors[EXPECTED] = 0;
         }
-        let Some(beyond) = &mut self.beyond else { return };
-        if has_many(beyond, items[BEYOND]) {
-            self.cursors[BEYOND] = beyond.sweep(self.cursors[BEYOND]);
+        let Some(overflow) = &mut self.overflow else { return };
+        if has_many(overflow, items[OVERFLOW]) {
+            self.cursors[OVERFLOW] = overflow.sweep(self.cursors[OVERFLOW]);
         }
-        if beyond.slots() == 0 || items[BEYOND] == 0 && beyond.slots() <= UNSWEPT_SLOTS {
-            (self.beyond, self.cursors[BEYOND]) = (None, 0);
+        if overflow.slots() == 0 || items[OVERFLOW] == 0 && overflow.slots() <= UNSWEPT_SLOTS {
+            (self.overflow, self.cursors[OVERFLOW]) = (None, 0);
             // Forged slices may claim items that the table never had.
-            self.slices.forget_table(BEYOND);
+            self.slices.forget_table(OVERFLOW);
         }
     }
 }
@@ -293,15 +293,15 @@ impl Kind for WindowedFilter {
     }
 
     fn try_clone(&self) -> Result<WindowedFilter, Error> {
-        let beyond = self.beyond.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
-        Ok(WindowedFilter { slices: self.slices.try_clone()?, expected: self.expected.try_clone()?, beyond, ..*self })
+        let overflow = self.overflow.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
+        Ok(WindowedFilter { slices: self.slices.try_clone()?, expected: self.expected.try_clone()?, overflow, ..*self })
     }
 
     /// Returns the number of items per window that fit, or the present number of items if that is larger. With a steady
     /// stream, the filter also remembers the items of one more slice.
     fn capacity(&self) -> u64 {
-        let beyond = self.beyond.as_ref().map_or(0, |table| table.quotients());
-        self.capacity.saturating_add(beyond).max(self.items())
+        let overflow = self.overflow.as_ref().map_or(0, |table| table.quotients());
+        self.capacity.saturating_add(overflow).max(self.items())
     }
 
     fn items(&self) -> u64 {
@@ -321,26 +321,26 @@ impl Kind for WindowedFilter {
     }
 
     fn num_allocations(&self) -> usize {
-        (self.expected.segments() + self.beyond.as_ref().map_or(0, |table| table.segments())) as usize
+        (self.expected.segments() + self.overflow.as_ref().map_or(0, |table| table.segments())) as usize
     }
 
     fn num_layers(&self) -> usize {
-        1 + usize::from(self.beyond.is_some())
+        1 + usize::from(self.overflow.is_some())
     }
 
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
-        let [of_expected, of_beyond] = rates(&self.spec);
+        let [of_expected, of_overflow] = rates(&self.spec);
         let info = |table: &Table, table_index, capacity, rate| LayerInfo {
             items: self.slices.items()[table_index],
             ..LayerInfo::of_table(table, capacity, rate)
         };
         let expected = info(&self.expected, EXPECTED, self.capacity, of_expected);
-        let beyond = self.beyond.as_deref().map(|table| info(table, BEYOND, table.quotients(), of_beyond));
-        Box::new(std::iter::once(expected).chain(beyond))
+        let overflow = self.overflow.as_deref().map(|table| info(table, OVERFLOW, table.quotients(), of_overflow));
+        Box::new(std::iter::once(expected).chain(overflow))
     }
 
     fn fill(&self) -> f64 {
-        self.beyond.as_deref().unwrap_or(&self.expected).fill()
+        self.overflow.as_deref().unwrap_or(&self.expected).fill()
     }
 
     fn false_positive_rate_at(&self, now: u64) -> f64 {
@@ -349,14 +349,14 @@ impl Kind for WindowedFilter {
             table.false_positive_rate() * remembered.min(1.0)
         };
         let of_expected = rate(&self.expected, EXPECTED);
-        let of_beyond = self.beyond.as_ref().map_or(0.0, |table| rate(table, BEYOND));
-        of_expected + of_beyond - of_expected * of_beyond
+        let of_overflow = self.overflow.as_ref().map_or(0.0, |table| rate(table, OVERFLOW));
+        of_expected + of_overflow - of_expected * of_overflow
     }
 
     #[inline(never)]
     fn prefetch(&self, hashes: &[Hash]) {
         self.expected.prefetch(hashes);
-        if let Some(table) = &self.beyond {
+        if let Some(table) = &self.overflow {
             table.prefetch(hashes);
         }
     }
@@ -365,7 +365,7 @@ impl Kind for WindowedFilter {
     fn contains_at(&self, hash: Hash, now: u64) -> bool {
         let forgotten = self.slices.forgotten_at(now);
         self.expected.remembers(hash, forgotten)
-            || self.beyond.as_ref().is_some_and(|table| table.remembers(hash, forgotten))
+            || self.overflow.as_ref().is_some_and(|table| table.remembers(hash, forgotten))
     }
 
     #[inline(never)]
@@ -373,7 +373,7 @@ impl Kind for WindowedFilter {
         let forgotten = self.slices.forgotten_at(now);
         found.fill(false);
         self.expected.find_remembered(hashes, found, forgotten);
-        if let Some(table) = &self.beyond {
+        if let Some(table) = &self.overflow {
             table.find_remembered(hashes, found, forgotten);
         }
     }
@@ -413,8 +413,8 @@ impl Kind for WindowedFilter {
         Err(MergeError::MergedWindows.into())
     }
 
-    /// Moves the slices and the first table, and then the second. Positions of the second table follow those of the
-    /// first.
+    /// Moves the slices and the first table, and then the overflow table. Positions of the overflow table follow those
+    /// of the first.
     unsafe fn relocate(
         &mut self,
         start: Position,
@@ -431,11 +431,11 @@ impl Kind for WindowedFilter {
             {
                 return Some(next);
             }
-            let beyond = self.beyond.as_mut()?;
+            let overflow = self.overflow.as_mut()?;
             if start <= END {
-                relocate_box(beyond, &relocate);
+                relocate_box(overflow, &relocate);
             }
-            beyond.relocate(start.saturating_sub(END), relocate, should_stop).map(|next| END + next)
+            overflow.relocate(start.saturating_sub(END), relocate, should_stop).map(|next| END + next)
         }
     }
 }
@@ -450,7 +450,7 @@ fn first_table(error_rate: f64, capacity: u64, window: Window) -> Result<Table, 
     Table::fixed(window.room_for(capacity), error_rate.max(MIN_ERROR_RATE), Payload::Slice(stamps))
 }
 
-/// Returns the error rates of the first and the second table.
+/// Returns the error rates of the first table and the overflow table.
 fn rates(spec: &OwnSpec) -> [f64; 2] {
     let rate = spec.error_rate.get();
     match spec.growth {

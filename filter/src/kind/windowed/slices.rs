@@ -58,8 +58,8 @@ impl Slice {
 }
 
 /// Returns the number of items in both tables together.
-pub(crate) fn in_both([expected, beyond]: [u64; TABLES]) -> u64 {
-    expected.saturating_add(beyond)
+pub(crate) fn in_both([expected, overflow]: [u64; TABLES]) -> u64 {
+    expected.saturating_add(overflow)
 }
 
 /// Returns the number of items of these slices in each table.

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! As in [counting filters](crate::kind::counting::stored), chunks are accepted only if neither the source nor the copy
-//! was written to since the header was encoded. Positions of the second table follow those of the first.
+//! was written to since the header was encoded. Positions of the overflow table follow those of the first.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -65,19 +65,19 @@ impl Stored for WindowedFilter {
     }
 
     fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS] {
-        let (expected, beyond) = self.tables();
-        [Some(expected), beyond.map(|table| table as _)]
+        let (expected, overflow) = self.tables();
+        [Some(expected), overflow.map(|table| table as _)]
     }
 
     fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS] {
-        let (expected, beyond) = self.tables_mut();
-        [Some(expected), beyond.map(|table| table as _)]
+        let (expected, overflow) = self.tables_mut();
+        [Some(expected), overflow.map(|table| table as _)]
     }
 
     fn tags(&self) -> [u64; MAX_SECTIONS] {
         let slices = self.slices();
-        let [expected, beyond] = slices.items();
-        let state = [self.initial_capacity(), slices.forgotten(), slices.latest(), self.history(), expected, beyond];
+        let [expected, overflow] = slices.items();
+        let state = [self.initial_capacity(), slices.forgotten(), slices.latest(), self.history(), expected, overflow];
         let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), self.spec().seed);
         [tag, !tag]
     }
@@ -94,7 +94,7 @@ pub(crate) struct WindowedHeader {
     history: u64,
     cursors: [Position; 2],
     expected: table::Record,
-    beyond: Option<table::Record>,
+    overflow: Option<table::Record>,
 }
 
 impl WindowedHeader {
@@ -120,33 +120,33 @@ impl WindowedHeader {
         Slices::restored(window, capacity, state, &remembered)?;
         let payload = Payload::Slice(Stamps { forgotten: state.0, span: window.span() });
         let expected = table::Record::decode(fields, Growth::Fixed, payload)?;
-        let beyond = match (sections, spec.growth) {
+        let overflow = match (sections, spec.growth) {
             (1, _) => None,
             (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, payload)?),
             _ => return Err(DecodeError::Corrupt),
         };
-        let is_beyond = |slice: &Slice| slice.items[1] > 0;
-        if beyond.is_none() && remembered.iter().any(is_beyond) {
+        let is_in_overflow = |slice: &Slice| slice.items[1] > 0;
+        if overflow.is_none() && remembered.iter().any(is_in_overflow) {
             return Err(DecodeError::Corrupt);
         }
-        Ok(WindowedHeader { spec, capacity, window, state, remembered, history, cursors, expected, beyond })
+        Ok(WindowedHeader { spec, capacity, window, state, remembered, history, cursors, expected, overflow })
     }
 }
 
 impl Described for WindowedHeader {
     fn memory(&self) -> u64 {
-        self.expected.memory().saturating_add(self.beyond.as_ref().map_or(0, table::Record::memory))
+        self.expected.memory().saturating_add(self.overflow.as_ref().map_or(0, table::Record::memory))
     }
 
     fn has_chunks(&self) -> [bool; MAX_SECTIONS] {
-        [self.expected.has_chunks(), self.beyond.as_ref().is_some_and(table::Record::has_chunks)]
+        [self.expected.has_chunks(), self.overflow.as_ref().is_some_and(table::Record::has_chunks)]
     }
 
     fn build(&self) -> Result<Content, DecodeError> {
         let slices = Slices::restored(self.window, self.capacity, self.state, &self.remembered)?;
-        let beyond = self.beyond.as_ref().map(table::Record::build).transpose()?;
-        let beyond = beyond.map(try_box).transpose()?;
-        let mut filter = WindowedFilter::from_parts(self.spec, self.capacity, slices, self.expected.build()?, beyond);
+        let overflow = self.overflow.as_ref().map(table::Record::build).transpose()?;
+        let overflow = overflow.map(try_box).transpose()?;
+        let mut filter = WindowedFilter::from_parts(self.spec, self.capacity, slices, self.expected.build()?, overflow);
         filter.set_state(self.cursors, self.history);
         Ok(filter.into_content()?)
     }
