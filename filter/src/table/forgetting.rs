@@ -44,9 +44,10 @@ dispatched! {
     pub fn remembers(table: &Table, hash: Hash, forgotten: u64) -> bool = remembers_with
 }
 dispatched! {
-    /// Sets `found[i]` if the item of `hashes[i]` may be in a slice after `forgotten`. Leaves the other elements
-    /// unchanged.
-    pub fn find_remembered(table: &Table, hashes: &[Hash], found: &mut [bool], forgotten: u64) = find_remembered_with
+    /// Does the same as [`find_more`](Table::find_more), for items in slices after `forgotten`.
+    pub fn find_more_remembered(
+        table: &Table, hashes: &[Hash], found: &mut [bool], forgotten: u64
+    ) = find_more_remembered_with
 }
 dispatched! {
     /// Adds an item to a slice. An item that is present moves only if `addition.refresh` is set and its slice is
@@ -98,7 +99,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn find_remembered_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
+    fn find_more_remembered_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
         let addressing = self.addressing;
         let is_wanted = |found: &bool| !found;
         self.for_each_run::<S, _>(self.suffix_bits(), hashes, found, is_wanted, |found, segment, run, remainder| {

@@ -20,8 +20,9 @@ dispatched! {
     pub fn contains(table: &Table, hash: Hash) -> bool = contains_with
 }
 dispatched! {
-    /// Sets `found[i]` if the item of `hashes[i]` may be in the table. Leaves the other elements unchanged.
-    pub fn find(table: &Table, hashes: &[Hash], found: &mut [bool]) = find_with
+    /// Sets `found[i]` to true if the item of `hashes[i]` may be in the table. Never sets it to false, and looks up only
+    /// the items that are not found yet.
+    pub fn find_more(table: &Table, hashes: &[Hash], found: &mut [bool]) = find_more_with
 }
 dispatched! {
     /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high
@@ -82,7 +83,7 @@ impl Table {
     }
 
     #[inline(always)]
-    fn find_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool]) {
+    fn find_more_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool]) {
         let is_wanted = |found: &bool| !found;
         self.for_each_run::<S, _>(
             self.addressing.terminator(),

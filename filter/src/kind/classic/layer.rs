@@ -452,7 +452,7 @@ impl ClassicLayer {
     ///
     /// If the first probes of an item are set, its other probes are prefetched, and read [`AHEAD`] such items later.
     #[inline]
-    fn find(&self, hashes: &[Hash], items: BatchMask) -> BatchMask {
+    fn present(&self, hashes: &[Hash], items: BatchMask) -> BatchMask {
         let (first, others) = self.split();
         let large = self.bytes().len() > IN_CACHE;
         let (mut present, mut likely, mut checked) = (BatchMask::EMPTY, 0, 0);
@@ -503,17 +503,17 @@ impl ClassicLayer {
 }
 
 /// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`.
-pub fn find(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
+pub fn contains_hashes(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
     if let &[hash] = hashes {
-        found[0] = find_one(layers, hash);
+        found[0] = contains_one(layers, hash);
         return;
     }
     if is_deep(layers) {
-        hashes.iter().zip(found).for_each(|(&hash, found)| *found = find_bounded(layers, hash));
+        hashes.iter().zip(found).for_each(|(&hash, found)| *found = contains_bounded(layers, hash));
         return;
     }
     let batches = hashes.chunks(BATCH).zip(found.chunks_mut(BATCH));
-    batches.for_each(|(hashes, found)| find_batch(layers, hashes, found));
+    batches.for_each(|(hashes, found)| contains_batch(layers, hashes, found));
 }
 
 /// Prefetches the memory in which the items are looked up first.
@@ -526,9 +526,9 @@ pub fn prefetch(layers: &[ClassicLayer], hashes: &[Hash]) {
 }
 
 #[inline]
-fn find_one(layers: &[ClassicLayer], hash: Hash) -> bool {
+fn contains_one(layers: &[ClassicLayer], hash: Hash) -> bool {
     if is_deep(layers) {
-        return find_bounded(layers, hash);
+        return contains_bounded(layers, hash);
     }
     layers.iter().rev().any(|layer| layer.contains(hash))
 }
@@ -541,7 +541,7 @@ fn is_deep(layers: &[ClassicLayer]) -> bool {
 
 /// Returns true if one of `layers` contains the item, or if the look-up reaches [`MAX_LOOKUP_PROBES`].
 #[inline(never)]
-fn find_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
+fn contains_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
     let mut left = MAX_LOOKUP_PROBES;
     layers.iter().rev().any(|layer| {
         let most = layer.spec.probes.min(left);
@@ -553,8 +553,8 @@ fn find_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
     })
 }
 
-/// Looks up at most [`BATCH`] items, as [`find`] does.
-fn find_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
+/// Looks up at most [`BATCH`] items, as [`contains_hashes`] does.
+fn contains_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
     found.fill(false);
     let mut absent = BatchMask::first(hashes.len());
     let mut older = layers.iter().rev().skip(1);
@@ -564,7 +564,7 @@ fn find_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
             let (first, _) = next.split();
             absent.iter().for_each(|item| next.prefetch_next(&mut next.probes(hashes[item]), first));
         }
-        let present = layer.find(hashes, absent);
+        let present = layer.present(hashes, absent);
         present.iter().for_each(|item| found[item] = true);
         absent = absent.without(present);
     }

@@ -206,7 +206,7 @@ impl ClassicFilter {
         if self.layers.len() == 1 {
             known.fill(false);
         } else {
-            layer::find(&self.layers, hashes, known);
+            layer::contains_hashes(&self.layers, hashes, known);
         }
         let Some(newest) = self.layers.last_mut() else { return 0 };
         let further = newest.inserts_look_further();
@@ -336,7 +336,7 @@ impl Kind for ClassicFilter {
             [layer] => layer.contains(hash),
             layers => {
                 let mut found = [false];
-                layer::find(layers, &[hash], &mut found);
+                layer::contains_hashes(layers, &[hash], &mut found);
                 found[0]
             }
         }
@@ -345,7 +345,7 @@ impl Kind for ClassicFilter {
     #[inline]
     fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
         self.prefetch(hashes);
-        layer::find(&self.layers, hashes, found);
+        layer::contains_hashes(&self.layers, hashes, found);
     }
 
     #[inline]

@@ -306,7 +306,7 @@ impl Kind for CountingFilter {
     #[inline(never)]
     fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
         found.fill(false);
-        self.table.find(hashes, found);
+        self.table.find_more(hashes, found);
     }
 
     #[inline]

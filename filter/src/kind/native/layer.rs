@@ -134,7 +134,7 @@ impl BlockedLayer {
 
     /// Sets `found[i]` to whether the item of `hashes[i]` may have been inserted.
     #[inline]
-    pub fn find(&self, hashes: &[Hash], found: &mut [bool]) {
+    pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
         let all = found.iter_mut().zip(hashes);
         if self.array.is_of_lines() {
             all.for_each(|(found, &hash)| *found = self.lines_contain(hash));

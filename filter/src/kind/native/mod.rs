@@ -290,9 +290,9 @@ impl Kind for NativeFilter {
     #[inline]
     fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
         self.layer.prefetch(hashes);
-        self.layer.find(hashes, found);
+        self.layer.contains_hashes(hashes, found);
         if let Some(table) = &self.table {
-            table.find(hashes, found);
+            table.find_more(hashes, found);
         }
     }
 

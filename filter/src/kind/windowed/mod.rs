@@ -372,9 +372,9 @@ impl Kind for WindowedFilter {
     fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64) {
         let forgotten = self.slices.forgotten_at(now);
         found.fill(false);
-        self.expected.find_remembered(hashes, found, forgotten);
+        self.expected.find_more_remembered(hashes, found, forgotten);
         if let Some(table) = &self.overflow {
-            table.find_remembered(hashes, found, forgotten);
+            table.find_more_remembered(hashes, found, forgotten);
         }
     }
 
