@@ -4,8 +4,8 @@ use crate::item_count::MergeOp;
 use crate::line::{CombineOp, combine, count_ones_of_part};
 use crate::table::Table;
 
-/// Merges layers of bits. Returns whether `target` changed, and the number of its bits that are set.
-pub(crate) fn merge_bits<'a>(
+/// Combines the bits of layers. Returns whether `target` changed, and the number of its bits that are set.
+pub(crate) fn combine_bits<'a>(
     target: &mut [u8],
     sources: impl Iterator<Item = &'a [u8]> + Clone,
     op: MergeOp,

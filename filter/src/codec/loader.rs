@@ -90,7 +90,7 @@ impl Loader {
                 if checksum.is_some_and(|checksum| checksum != chunk::checksum(content, end, tag)) {
                     return Err(DecodeError::Corrupt);
                 }
-                section.restore(content, end, &mut admit)?;
+                section.load(content, end, &mut admit)?;
                 position = end;
             }
         }

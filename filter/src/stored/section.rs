@@ -30,7 +30,7 @@ pub trait Section {
     fn end_of(&self, content: &[u8], start: u64) -> Option<u64>;
 
     /// Sets the content of a chunk that ends at `end`. The section has no content there yet.
-    fn restore(&mut self, content: &[u8], end: u64, admit: Admit<'_>) -> Result<(), DecodeError>;
+    fn load(&mut self, content: &[u8], end: u64, admit: Admit<'_>) -> Result<(), DecodeError>;
 
     /// Adds the content of a chunk that ends at `end`. Returns true if the section changed.
     fn merge(&mut self, content: &[u8], end: u64, admit: Admit<'_>) -> Result<bool, DecodeError>;

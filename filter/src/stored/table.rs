@@ -125,7 +125,7 @@ impl Section for Table {
         end_of(content).filter(|&end| end > start)
     }
 
-    fn restore(&mut self, content: &[u8], _end: Position, admit: Admit<'_>) -> Result<(), DecodeError> {
+    fn load(&mut self, content: &[u8], _end: Position, admit: Admit<'_>) -> Result<(), DecodeError> {
         self.add_part(content, admit).map(drop)
     }
 

@@ -156,9 +156,9 @@ impl<T: Bucket> Directory<T> {
         self.shrink_to_fit();
     }
 
-    /// Joins this directory with its buddy, which follows it. `slots` is empty, and has room for the slots of the
+    /// Merges this directory with its buddy, which follows it. `slots` is empty, and has room for the slots of the
     /// result.
-    pub(super) fn joined_with(self, buddy: Directory<T>, mut slots: Vec<T>) -> Directory<T> {
+    pub(super) fn merged_with(self, buddy: Directory<T>, mut slots: Vec<T>) -> Directory<T> {
         let (base, bits) = (self.base - 1, self.bits.max(buddy.bits) + 1);
         for half in [self, buddy] {
             let copies = 1 << (bits - 1 - half.bits);

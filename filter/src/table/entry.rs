@@ -169,28 +169,28 @@ pub(super) fn halved(entries: &[ListedEntry], from: u32, to: u32, payload: Paylo
     Ok(halved)
 }
 
-/// Returns the entries of two segments for the same paths, both ordered by quotient. A set does not get an entry of
+/// Merges the entries of two segments for the same paths, both ordered by quotient. A set does not get an entry of
 /// `added` that one of its own entries covers.
-pub(super) fn united(
+pub(super) fn merged(
     mut own: &[ListedEntry],
     mut added: &[ListedEntry],
     addressing: Addressing,
     payload: Payload,
 ) -> Result<Vec<ListedEntry>, Error> {
-    let mut united: Vec<ListedEntry> = try_vec(own.len() + added.len())?;
+    let mut merged: Vec<ListedEntry> = try_vec(own.len() + added.len())?;
     while let Some(&ListedEntry { quotient, .. }) = added.first() {
-        united.extend_from_slice(take(&mut own, |entry| entry.quotient < quotient));
-        let start = united.len();
-        united.extend_from_slice(take(&mut own, |entry| entry.quotient == quotient));
+        merged.extend_from_slice(take(&mut own, |entry| entry.quotient < quotient));
+        let start = merged.len();
+        merged.extend_from_slice(take(&mut own, |entry| entry.quotient == quotient));
         for &entry in take(&mut added, |entry| entry.quotient == quotient) {
             let covers = |other: &ListedEntry| addressing.covers(other.value, entry.value);
-            if payload != Payload::Nothing || !united[start..].iter().any(covers) {
-                push(&mut united, start, entry, payload);
+            if payload != Payload::Nothing || !merged[start..].iter().any(covers) {
+                push(&mut merged, start, entry, payload);
             }
         }
     }
-    united.extend_from_slice(own);
-    Ok(united)
+    merged.extend_from_slice(own);
+    Ok(merged)
 }
 
 /// Removes the first entries, as long as `is_taken` returns true, and returns them.

@@ -389,7 +389,7 @@ impl Table {
             let Ok(slots) = try_vec(2 << low.bits().max(high.bits())) else { return };
             let [low, high] = [path & !bit, path | bit]
                 .map(|path| std::mem::replace(self.pages.get_mut(path), Directory::alias(depth)));
-            let page = low.joined_with(high, slots);
+            let page = low.merged_with(high, slots);
             let after = page.bytes();
             self.pages.merge_buddies(path, page);
             self.directory_bytes = self.directory_bytes + after + self.pages.bytes() - before;

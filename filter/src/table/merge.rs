@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::bits::Broadword;
 use super::directory::Bucket as _;
-use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, united};
+use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merged};
 use super::growth::{exceeds_load, is_mostly_void, may_double, must_double, split_in_halves};
 use super::path::Path;
 use super::segment::Segment;
@@ -276,22 +276,22 @@ impl Table {
             }
             let (listed, empty) = (Segment::list(&[target])?, target.empty_copy());
             let halved = self.halved_list(path, entries, place, target.level())?;
-            let united = united(&listed, halved.as_deref().unwrap_or(entries), self.addressing, self.payload)?;
-            if united == listed {
+            let merged = merged(&listed, halved.as_deref().unwrap_or(entries), self.addressing, self.payload)?;
+            if merged == listed {
                 return Ok(false);
             }
-            let is_too_full = exceeds_load(&empty, empty.slots_for(&united)) && may_double(&empty, self.max_depth());
-            if is_too_full && !is_mostly_void(&united, &empty) && self.double(path, 0, admit)? {
+            let is_too_full = exceeds_load(&empty, empty.slots_for(&merged)) && may_double(&empty, self.max_depth());
+            if is_too_full && !is_mostly_void(&merged, &empty) && self.double(path, 0, admit)? {
                 continue;
             }
-            if empty.has_long_run(&united) {
+            if empty.has_long_run(&merged) {
                 return Err(Error::CannotGrow);
             }
-            let bytes = empty.bytes_for(&united, 0);
+            let bytes = empty.bytes_for(&merged, 0);
             if !admit(bytes.saturating_sub(self.segment(path).allocated()) as u64) {
                 return Err(Error::OutOfMemory);
             }
-            let whole = empty.with_entries(bytes, &united, self.forgotten())?;
+            let whole = empty.with_entries(bytes, &merged, self.forgotten())?;
             self.replace(path, whole);
             return Ok(true);
         }

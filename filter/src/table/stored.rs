@@ -147,7 +147,7 @@ impl Table {
                 Ok(added) => changed |= added,
                 Err(error) => {
                     self.empty_all(&places);
-                    filled.into_iter().for_each(|(path, segment)| self.restore(path, segment));
+                    filled.into_iter().for_each(|(path, segment)| self.put_back(path, segment));
                     self.unsplit_all(&places);
                     return Err(error);
                 }
@@ -203,7 +203,7 @@ impl Table {
 
     /// Puts a segment back in its place, where it may have split since. Does nothing if its page has split further:
     /// more entries than before do no harm.
-    fn restore(&mut self, path: Path, segment: Segment) {
+    fn put_back(&mut self, path: Path, segment: Segment) {
         if self.pages.get(path).depth() > segment.depth() {
             return;
         }

@@ -26,7 +26,7 @@ use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
-use crate::layer::{LayerInfo, merge_bits};
+use crate::layer::{LayerInfo, combine_bits};
 use crate::line::count_ones;
 use crate::sizing::textbook_false_positive_rate;
 use crate::spec::Growth;
@@ -323,7 +323,7 @@ impl ClassicLayer {
     /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
     pub fn merge(&mut self, sources: &[&ClassicLayer], op: MergeOp, is_new: bool) -> bool {
         let bytes = self.bytes.as_mut_slice().as_flattened_mut();
-        let (changed, set_bits) = merge_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
+        let (changed, set_bits) = combine_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
         self.set_bits = set_bits;
         if changed || is_new {
             let items = sources.iter().map(|source| source.items).chain((!is_new).then_some(self.items));
@@ -377,7 +377,7 @@ impl ClassicLayer {
     }
 
     /// Returns a layer with stored bits, or `None` unless `spec` is sound and matches the bits.
-    pub fn restore(bytes: Bytes, spec: ClassicLayerSpec, items: u64) -> Option<ClassicLayer> {
+    pub fn from_stored(bytes: Bytes, spec: ClassicLayerSpec, items: u64) -> Option<ClassicLayer> {
         let fits = bytes.as_slice().len() as u64 == spec.bytes && spec.is_sound();
         fits.then(|| {
             let set_bits = count_ones(bytes.as_slice().as_flattened());

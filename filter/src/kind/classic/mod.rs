@@ -112,7 +112,7 @@ impl ClassicFilter {
     }
 
     /// Merges layer by layer. `layers` is an empty buffer with capacity for one layer of each source.
-    fn combine<'a>(
+    fn merge_layers<'a>(
         &mut self,
         mut layers: Vec<&'a ClassicLayer>,
         sources: &[(&'a ClassicFilter, u64)],
@@ -373,7 +373,7 @@ impl Kind for ClassicFilter {
         let longest = longest(sources).ok_or(Error::OutOfMemory)?;
         let layers = try_vec(sources.len())?;
         let mut merged = longest.empty_chain(longest.layers.len(), admit)?;
-        merged.combine(layers, sources, op, true);
+        merged.merge_layers(layers, sources, op, true);
         Ok(merged)
     }
 
@@ -382,7 +382,7 @@ impl Kind for ClassicFilter {
         if let Some(longest) = longest(sources) {
             self.ensure_layers_like(longest, longest.layers.len(), admit)?;
         }
-        let changed = self.combine(layers, sources, op, false);
+        let changed = self.merge_layers(layers, sources, op, false);
         Ok(changed || self.layers.len() > num_layers)
     }
 

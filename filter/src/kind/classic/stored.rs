@@ -108,7 +108,7 @@ fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Resul
     }
     layer.bytes = bytes;
     let items = source.unsigned()?;
-    ClassicLayer::restore(array, layer, items).filter(|_| items <= MAX_ITEMS).ok_or(DecodeError::Corrupt)
+    ClassicLayer::from_stored(array, layer, items).filter(|_| items <= MAX_ITEMS).ok_or(DecodeError::Corrupt)
 }
 
 fn spec(options: u32, expansion: u32) -> Result<ClassicSpec, DecodeError> {

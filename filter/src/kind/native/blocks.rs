@@ -97,8 +97,8 @@ impl Section for BlockedLayer {
         start.checked_add(content.len() as u64).filter(|&end| end > start)
     }
 
-    fn restore(&mut self, content: &[u8], end: u64, _admit: Admit<'_>) -> Result<(), DecodeError> {
-        self.restore_part(offset(content, end)?, content).ok_or(DecodeError::Corrupt)
+    fn load(&mut self, content: &[u8], end: u64, _admit: Admit<'_>) -> Result<(), DecodeError> {
+        self.load_part(offset(content, end)?, content).ok_or(DecodeError::Corrupt)
     }
 
     fn merge(&mut self, content: &[u8], end: u64, _admit: Admit<'_>) -> Result<bool, DecodeError> {

@@ -175,7 +175,7 @@ impl NativeFilter {
     }
 
     /// Returns the union of the filters' tables, or `None` if no filter has one.
-    fn united_table<'a>(
+    fn merged_table<'a>(
         filters: impl Iterator<Item = &'a NativeFilter> + Clone,
         admit: Admit<'_>,
     ) -> Result<Option<Box<Table>>, Error> {
@@ -318,7 +318,7 @@ impl Kind for NativeFilter {
         let (first, _) = sources.first().ok_or(Error::OutOfMemory)?;
         let layers = layers_of(sources)?;
         let mut merged = first.empty_copy(&mut *admit)?;
-        merged.table = NativeFilter::united_table(sources.iter().map(|(source, _)| *source), admit)?;
+        merged.table = NativeFilter::merged_table(sources.iter().map(|(source, _)| *source), admit)?;
         merged.layer.merge(&layers, op, true);
         Ok(merged)
     }
@@ -328,13 +328,13 @@ impl Kind for NativeFilter {
         let mut changed = false;
         if sources.iter().any(|(source, _)| source.table.is_some()) {
             let all = std::iter::once(&*self).chain(sources.iter().map(|(source, _)| *source));
-            let united = NativeFilter::united_table(all, admit)?;
-            changed = match united.as_deref().zip(self.table()) {
-                Some((united, own)) => !united.holds_the_same(own)?,
+            let merged_table = NativeFilter::merged_table(all, admit)?;
+            changed = match merged_table.as_deref().zip(self.table()) {
+                Some((merged_table, own)) => !merged_table.holds_the_same(own)?,
                 None => true,
             };
             if changed {
-                self.table = united;
+                self.table = merged_table;
             }
         }
         Ok(self.layer.merge(&layers, op, false) || changed)
