@@ -137,7 +137,8 @@ impl WindowedFilter {
 
     /// Restores the stored cursors and the stored history.
     pub fn set_state(&mut self, cursors: [Position; 2], history: u64) {
-        (self.cursors, self.history) = (cursors, history);
+        self.cursors = cursors;
+        self.history = history;
     }
 
     /// Returns the number of items per window that the filter was created for.
@@ -154,47 +155,75 @@ impl WindowedFilter {
     /// Inserts an item. An item that is present and is not renewed changes nothing.
     #[inline]
     fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<AddOutcome, Error> {
-        let &InsertOptions { now, lifetime, .. } = options;
-        let Window { rolling, refresh, length, .. } = self.slices.window();
-        // An explicit lifetime is a promise: an item that is present must not be forgotten before it is over.
-        let refresh = refresh || (options.refresh || lifetime.is_some() && !rolling) && length.is_some();
-        let room = self.slices.room();
+        let now = options.now;
         let forgotten_before = self.slices.forgotten_at(now);
-        let is_full = self.slices.items_at(now)[EXPECTED] >= room;
-        let is_in_overflow = self.overflow.as_ref().is_some_and(|table| table.remembers(hash, forgotten_before));
-        // An item that is present needs no room, so the first table is searched for it if a new item might not fit. A
-        // filter that rolls by number always has room.
-        let may_not_fit = is_full && !rolling || rolling && length.is_some();
-        let is_expected = may_not_fit && !is_in_overflow && self.expected.remembers(hash, forgotten_before);
-        let spare = if is_expected || !rolling { u64::MAX } else { room.saturating_sub(1) };
-        if is_expected && !refresh {
+        let is_full = self.slices.items_at(now)[EXPECTED] >= self.slices.room();
+        let is_rolling = self.slices.window().rolling;
+        let known_in = self.table_of(hash, forgotten_before, is_full);
+        let refresh = self.renews(options);
+        if known_in == Some(EXPECTED) && !refresh {
             return Ok(AddOutcome::Unchanged);
         }
-        let Step { forgotten, slice } = self.slices.step(now, lifetime, spare).ok_or(Error::CannotGrow)?;
-        let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh };
-        let table_index = match self.spec.growth {
-            _ if is_in_overflow => OVERFLOW,
-            _ if !is_full || is_expected || rolling => EXPECTED,
-            Growth::By(_) => OVERFLOW,
-            Growth::Fixed => return Err(Error::Full),
+
+        // Only a new item in a filter that rolls takes the place of others.
+        let takes_room = is_rolling && known_in != Some(EXPECTED);
+        let spare = if takes_room { self.slices.room().saturating_sub(1) } else { u64::MAX };
+        let Step { forgotten, slice } = self.slices.step(now, options.lifetime, spare).ok_or(Error::CannotGrow)?;
+        let table_index = match (known_in, self.spec.growth) {
+            (Some(table_index), _) => table_index,
+            // A filter that rolls has just made room.
+            (None, _) if !is_full || is_rolling => EXPECTED,
+            (None, Growth::By(_)) => OVERFLOW,
+            (None, Growth::Fixed) => return Err(Error::Full),
         };
+
+        let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh };
         let added = match table_index {
             EXPECTED => self.expected.add_to_slice(hash, addition, admit),
             _ => self.add_to_overflow(hash, addition, admit),
         };
-        // A failed addition changes nothing, unless an allocation failed after forgotten slots were dropped.
-        if added.is_err() && self.last_forgotten() <= self.slices.forgotten() || added == Ok(AddOutcome::Unchanged) {
+        let has_changed = match added {
+            Ok(AddOutcome::Unchanged) => false,
+            Ok(AddOutcome::New | AddOutcome::Moved(_)) => true,
+            // A failed addition changes nothing, unless an allocation failed after forgotten slots were dropped. Then
+            // the slices forget, too.
+            Err(_) => self.last_forgotten() > self.slices.forgotten(),
+        };
+        if !has_changed {
             return added;
         }
         self.advance(now);
-        match added? {
-            AddOutcome::Unchanged | AddOutcome::New => {}
-            AddOutcome::Moved(from) => self.slices.remove(from, table_index),
+        if let AddOutcome::Moved(from) = added? {
+            self.slices.remove(from, table_index);
         }
         self.slices.add(slice, table_index);
         self.history = self.history.wrapping_add(hash.second);
         self.sweep();
         added
+    }
+
+    /// Returns true if an addition with these options renews an item that is present.
+    #[inline(always)]
+    fn renews(&self, options: &InsertOptions) -> bool {
+        let Window { rolling, refresh, length, .. } = self.slices.window();
+        // An explicit lifetime is a promise: an item that is present must not be forgotten before it is over.
+        let is_asked_for = options.refresh || options.lifetime.is_some() && !rolling;
+        // Without a length, the number of further items decides when an item is forgotten. It cannot be renewed.
+        refresh || is_asked_for && length.is_some()
+    }
+
+    /// Returns the index of the table that remembers an item. If a new item would fit into the first table, an item
+    /// that is present needs no other treatment: then this does not search the first table, and returns `None` for its
+    /// items.
+    #[inline(always)]
+    fn table_of(&self, hash: Hash, forgotten: u64, is_full: bool) -> Option<usize> {
+        if self.overflow.as_ref().is_some_and(|table| table.remembers(hash, forgotten)) {
+            return Some(OVERFLOW);
+        }
+        let Window { rolling, length, .. } = self.slices.window();
+        // A filter that rolls by number always has room: it forgets by full slices alone.
+        let may_not_fit = if rolling { length.is_some() } else { is_full };
+        (may_not_fit && self.expected.remembers(hash, forgotten)).then_some(EXPECTED)
     }
 
     /// Adds an item to the overflow table. The first such item creates the table.
@@ -254,7 +283,8 @@ impl WindowedFilter {
             self.cursors[OVERFLOW] = overflow.sweep(self.cursors[OVERFLOW]);
         }
         if overflow.slots() == 0 || items[OVERFLOW] == 0 && overflow.slots() <= UNSWEPT_SLOTS {
-            (self.overflow, self.cursors[OVERFLOW]) = (None, 0);
+            self.overflow = None;
+            self.cursors[OVERFLOW] = 0;
             // Forged slices may claim items that the table never had.
             self.slices.forget_table(OVERFLOW);
         }

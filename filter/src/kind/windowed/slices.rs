@@ -155,7 +155,9 @@ impl Slices {
         if !is_sound {
             return Err(DecodeError::Corrupt);
         }
-        (slices.forgotten, slices.latest, slices.len) = (forgotten, latest, stored.len());
+        slices.forgotten = forgotten;
+        slices.latest = latest;
+        slices.len = stored.len();
         slices.slices[..stored.len()].copy_from_slice(stored);
         slices.totals = sum(stored);
         Ok(slices)
@@ -264,50 +266,83 @@ impl Slices {
 
     #[inline]
     fn unchecked_step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Step {
-        let now = self.time(clock);
-        let mut forgotten = self.forgotten_at(clock);
         match self.window {
             Window { length: Some(whole), rolling: false, .. } => {
                 // A master of another version may send a lifetime that is longer than the window.
-                let lifetime = lifetime.unwrap_or(whole).min(whole);
-                Step { forgotten, slice: now.saturating_add(lifetime.get()).div_ceil(self.slice_length.get()) }
+                self.step_by_time(clock, lifetime.unwrap_or(whole).min(whole))
             }
-            Window { length: None, .. } => {
-                let begins = self.remembered().last().is_none_or(|newest| newest.total() >= self.slice_capacity);
-                let slice = self.newest().saturating_add(begins.into());
-                let capacity = self.room.saturating_sub(self.slice_capacity);
-                // Slices are only stored up to the span of the window. Unless they are forged, they hold enough items.
-                let least = slice.saturating_sub(self.slices.len() as u64);
-                let mut remembered = in_both(self.items()).saturating_add(1);
-                for oldest in self.remembered() {
-                    let others = remembered.saturating_sub(oldest.total());
-                    let number = forgotten.saturating_add(1);
-                    if number == slice || forgotten >= least && others < capacity {
-                        break;
-                    }
-                    (forgotten, remembered) = (number, others);
-                }
-                Step { forgotten, slice }
-            }
-            Window { length: Some(_), rolling: true, .. } => {
-                let all = self.remembered_at(clock);
-                let (mut left, mut remembered) = (all, in_both(self.items_at(clock)));
-                // Forgets the oldest slices while too many items are remembered, and then empty slices except for the
-                // newest.
-                while let [oldest, others @ ..] = left
-                    && (remembered > room || oldest.total() == 0 && !others.is_empty())
-                {
-                    (left, remembered) = (others, remembered.saturating_sub(oldest.total()));
-                }
-                forgotten = forgotten.saturating_add(all.len().saturating_sub(left.len()) as u64);
-                let begins = left.last().is_none_or(|newest| {
-                    let full = left.windows(2).filter(|pair| pair[0].until == pair[1].until).count();
-                    newest.until < self.end_if_begun(now)
-                        || newest.total() >= self.slice_capacity && full < self.window.max_full_slices().into()
-                });
-                Step { forgotten, slice: forgotten.saturating_add(left.len() as u64).saturating_add(begins.into()) }
-            }
+            Window { length: None, .. } => self.step_by_number(),
+            Window { length: Some(_), rolling: true, .. } => self.step_by_both(clock, room),
         }
+    }
+
+    /// Returns the step in a filter that forgets by time: the item goes into the first slice that is remembered for its
+    /// whole lifetime.
+    #[inline]
+    fn step_by_time(&self, clock: u64, lifetime: NonZeroU64) -> Step {
+        let until = self.time(clock).saturating_add(lifetime.get());
+        Step { forgotten: self.forgotten_at(clock), slice: until.div_ceil(self.slice_length.get()) }
+    }
+
+    /// Returns the step in a filter that forgets by number: the item goes into the newest slice, or the next one if
+    /// that is full. The oldest slices are forgotten if the others hold as many items as the capacity.
+    #[inline]
+    fn step_by_number(&self) -> Step {
+        let is_newest_full = self.remembered().last().is_none_or(|newest| newest.total() >= self.slice_capacity);
+        let slice = self.newest().saturating_add(is_newest_full.into());
+        let capacity = self.room.saturating_sub(self.slice_capacity);
+        // Only as many slices are stored as the window spans, so the slices up to this one are forgotten in any case.
+        // Unless slices are forged, the others hold enough items.
+        let least = slice.saturating_sub(self.slices.len() as u64);
+
+        let mut forgotten = self.forgotten;
+        // The new item counts.
+        let mut remembered = in_both(self.items()).saturating_add(1);
+        for oldest in self.remembered() {
+            let number = forgotten.saturating_add(1);
+            let others = remembered.saturating_sub(oldest.total());
+            let is_needed = others < capacity && forgotten >= least;
+            if is_needed || number == slice {
+                break;
+            }
+            forgotten = number;
+            remembered = others;
+        }
+        Step { forgotten, slice }
+    }
+
+    /// Returns the step in a filter that forgets by time and by number: the item goes into the newest slice, or the
+    /// next one if the time of that is over or it is full.
+    #[inline]
+    fn step_by_both(&self, clock: u64, room: u64) -> Step {
+        let all = self.remembered_at(clock);
+        let mut left = all;
+        let mut remembered = in_both(self.items_at(clock));
+        while let [oldest, others @ ..] = left {
+            // An empty slice holds nothing, and only uses up the number of slices. The newest one may still get items.
+            let is_useless = oldest.total() == 0 && !others.is_empty();
+            if remembered <= room && !is_useless {
+                break;
+            }
+            left = others;
+            remembered = remembered.saturating_sub(oldest.total());
+        }
+        let count = all.len().saturating_sub(left.len()) as u64;
+        let forgotten = self.forgotten_at(clock).saturating_add(count);
+
+        let begins = left.last().is_none_or(|newest| self.ends(newest, left, clock));
+        Step { forgotten, slice: forgotten.saturating_add(left.len() as u64).saturating_add(begins.into()) }
+    }
+
+    /// Returns true if the newest of some slices takes no more items, in a filter that forgets by time and by number.
+    #[inline]
+    fn ends(&self, newest: &Slice, slices: &[Slice], clock: u64) -> bool {
+        if newest.until < self.end_if_begun(self.time(clock)) {
+            return true;
+        }
+        // Slices that end at the same time began early. At the limit, the newest one gets more items than its share.
+        let began_early = slices.windows(2).filter(|pair| pair[0].until == pair[1].until).count();
+        newest.total() >= self.slice_capacity && began_early < self.window.max_full_slices().into()
     }
 
     /// Returns the number of the newest remembered slice.
@@ -346,7 +381,8 @@ impl Slices {
             let ended_early = self.slices[..count].iter().filter(early).count();
             self.ended_early = self.ended_early.saturating_add(ended_early as u64);
             self.slices[..self.len].rotate_left(count);
-            (self.len, self.forgotten) = (self.len.saturating_sub(count), forgotten);
+            self.len = self.len.saturating_sub(count);
+            self.forgotten = forgotten;
             self.totals = sum(self.remembered());
         }
     }
