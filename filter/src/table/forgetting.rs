@@ -116,24 +116,33 @@ impl Table {
         admit: Admit<'_>,
     ) -> Result<AddOutcome, Error> {
         let SliceAddition { forgotten_before, forgotten_after, slice, refresh } = addition;
-        let (path, addressing, suffix_bits) = (self.path(hash), self.addressing, self.suffix_bits());
-        let (mut dropped, mut may_double, before) = (false, true, self.forgotten());
+        let path = self.path(hash);
+        let addressing = self.addressing;
+        let suffix_bits = self.suffix_bits();
+        let last_forgotten = self.forgotten();
+        let mut dropped = false;
+        let mut may_double = true;
+        // Whatever moves slots starts again, since the run is then somewhere else.
         let added = loop {
             let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
             let address = segment.address(path, suffix_bits);
             let Some(run) = segment.run::<S>(address) else {
                 self.mark_forgotten(forgotten_after);
-                self.allocate_segment(path, admit).inspect_err(|_| self.set_forgotten(before))?;
+                self.allocate_segment(path, admit).inspect_err(|_| self.set_forgotten(last_forgotten))?;
                 continue;
             };
+
             let known = segment.newest(&run, forgotten_before, |value| addressing.matches(value, address.remainder));
             if known.is_some_and(|entry| !refresh || entry.slice >= slice) {
                 return Ok(AddOutcome::Unchanged);
             }
-            let room = segment.slots_if_room::<S>(&run).filter(|_| !may_double || !must_double(segment, max_depth));
-            // Drops slots only if the addition then succeeds: the item needs no slot, or there is room, or this makes
-            // room.
+            let is_crowded = may_double && must_double(segment, max_depth);
+            let room = segment.slots_if_room::<S>(&run).filter(|_| !is_crowded);
+
+            // Stamps count from the base of the group, and only reach the new slice from the last forgotten one. Moving
+            // the base up drops slots for good, so this is done only if the addition then succeeds: the item needs no
+            // slot, or there is room, or this makes room.
             if segment.is_stale(run.group(), forgotten_after)
                 && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten_after))
             {
@@ -141,31 +150,31 @@ impl Table {
                 dropped |= self.forget_in_group::<S>(path, run.group());
                 continue;
             }
+
             if let Some(entry) = known {
                 segment.set_slice(&run, entry, slice);
                 break AddOutcome::Moved(entry.slice);
             }
-            let Some(in_group) = room else {
-                self.mark_forgotten(forgotten_after);
-                let is_dropping =
-                    may_double && must_double(self.segment(path), max_depth) && self.forget_in_segment(path);
-                if is_dropping {
-                    dropped = true;
-                    continue;
-                }
-                let made = self.make_room::<S>(path, &run, &mut may_double, admit);
-                if made.is_err() && !dropped {
-                    self.set_forgotten(before);
-                }
-                made?;
+            if let Some(in_group) = room {
+                let value = addressing.value(address);
+                let added_coverage = addressing.coverage_of_value(segment, value);
+                segment.insert_stamped(&run, value, slice, in_group);
+                self.slots += 1;
+                self.coverage.add(added_coverage);
+                break AddOutcome::New;
+            }
+
+            self.mark_forgotten(forgotten_after);
+            // A segment that is full of forgotten slots need not grow.
+            if is_crowded && self.forget_in_segment(path) {
+                dropped = true;
                 continue;
-            };
-            let value = addressing.value(address);
-            let added_coverage = addressing.coverage_of_value(segment, value);
-            segment.insert_stamped(&run, value, slice, in_group);
-            self.slots += 1;
-            self.coverage.add(added_coverage);
-            break AddOutcome::New;
+            }
+            let made = self.make_room::<S>(path, &run, &mut may_double, admit);
+            if made.is_err() && !dropped {
+                self.set_forgotten(last_forgotten);
+            }
+            made?;
         };
         self.mark_forgotten(forgotten_after);
         if dropped && should_shrink(self.segment(path), addressing) {
@@ -177,7 +186,9 @@ impl Table {
     /// Drops the forgotten slots of a group. Returns true if there was one.
     #[inline(always)]
     fn forget_in_group<S: Select>(&mut self, path: Path, group: usize) -> bool {
-        let (addressing, forgotten, mut coverage) = (self.addressing, self.forgotten(), self.coverage);
+        let addressing = self.addressing;
+        let forgotten = self.forgotten();
+        let mut coverage = self.coverage;
         let segment = self.segment_mut(path);
         let before = segment.slots();
         // The closure cannot borrow the segment that it drops slots from, so it uses an empty one of the same shape.
@@ -192,7 +203,8 @@ impl Table {
     /// Drops the forgotten slots of a segment that has slots. Returns false, and changes nothing, if there is none.
     #[cold]
     fn forget_in_segment(&mut self, path: Path) -> bool {
-        let (segment, forgotten) = (self.segment(path), self.forgotten());
+        let segment = self.segment(path);
+        let forgotten = self.forgotten();
         let groups = 0..1 << segment.log_groups();
         if !groups.clone().any(|group| segment.holds_forgotten(group, forgotten)) {
             return false;

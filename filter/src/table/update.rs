@@ -4,7 +4,7 @@ use super::Table;
 use super::bits::Select;
 use super::entry::{MAX_ENTRY_COUNT, Payload};
 use super::growth::{must_double, should_shrink};
-use super::segment::Entry;
+use super::segment::{Entries, Entry};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::MAX_ITEMS;
@@ -27,8 +27,12 @@ dispatched! {
 impl Table {
     #[inline(always)]
     fn add_with<S: Select>(&mut self, _select: S, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
-        let (path, addressing, payload) = (self.path(hash), self.addressing, self.payload);
-        let (mut may_double, has_max_items) = (true, self.count.items() >= MAX_ITEMS);
+        let path = self.path(hash);
+        let addressing = self.addressing;
+        let payload = self.payload;
+        let has_max_items = self.count.items() >= MAX_ITEMS;
+        let mut may_double = true;
+        // Making room moves slots, so the run is looked for again.
         loop {
             let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
@@ -37,29 +41,26 @@ impl Table {
                 self.allocate_segment(path, admit)?;
                 continue;
             };
+
             let value = addressing.value(address);
-            let (mut is_known, mut identical) = (false, None);
-            if payload == Payload::Nothing {
-                if segment.any(&run, |slot| addressing.matches(slot, address.remainder)) {
-                    return Ok(false);
-                }
-            } else {
-                for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
-                    is_known = true;
-                    if entry.value == value {
-                        identical = Some(entry);
-                    }
-                }
-            }
-            let count = identical.map_or(0, |entry: Entry| entry.count);
+            let matches = |value| addressing.matches(value, address.remainder);
+            let (is_known, identical) = match payload {
+                Payload::Nothing if segment.any(&run, matches) => return Ok(false),
+                Payload::Nothing => (false, None),
+                // An entry that matches but is not identical is older and shorter. It may belong to another item, so
+                // the occurrence gets an entry of its own, which a removal can take away.
+                Payload::Count | Payload::Slice(_) => known_and_identical(segment.entries(run), matches, value),
+            };
+            let count = identical.map_or(0, |entry| entry.count);
             if count == MAX_ENTRY_COUNT {
                 return Ok(false);
             }
             if !is_known && has_max_items {
                 return Err(Error::CannotGrow);
             }
-            let crowded = may_double && must_double(segment, max_depth);
-            let Some(more) = segment.set_count_if_room::<S>(run, identical, (value, count + 1), crowded) else {
+
+            let is_crowded = may_double && must_double(segment, max_depth);
+            let Some(more) = segment.set_count_if_room::<S>(run, identical, (value, count + 1), is_crowded) else {
                 self.make_room::<S>(path, &run, &mut may_double, admit)?;
                 continue;
             };
@@ -76,11 +77,13 @@ impl Table {
 
     #[inline(always)]
     fn remove_with<S: Select>(&mut self, _select: S, hash: Hash) -> bool {
-        let (path, addressing) = (self.path(hash), self.addressing);
+        let path = self.path(hash);
+        let addressing = self.addressing;
         let segment = self.segment_mut(path);
         let address = segment.address(path, addressing.terminator());
         let Some(run) = segment.run::<S>(address) else { return false };
-        let (mut longest, mut matching) = (None, 0);
+        let mut longest = None;
+        let mut matching = 0;
         for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
             matching += 1;
             longest = match longest {
@@ -89,7 +92,8 @@ impl Table {
             };
         }
         let Some(entry) = longest else { return false };
-        let (before, in_group) = (segment.slots(), segment.slots_in::<S>(run.group()));
+        let before = segment.slots();
+        let in_group = segment.slots_in::<S>(run.group());
         segment.set_count(run, Some(entry), entry.value, entry.count - 1, in_group);
         let freed = before - segment.slots();
         let should_shrink = freed > 0 && should_shrink(segment, addressing);
@@ -109,6 +113,20 @@ impl Table {
         }
         true
     }
+}
+
+/// Returns whether an entry `matches`, and the entry with exactly this value.
+#[inline(always)]
+fn known_and_identical(entries: Entries<'_>, matches: impl Fn(u64) -> bool, value: u64) -> (bool, Option<Entry>) {
+    let mut is_known = false;
+    let mut identical = None;
+    for entry in entries.filter(|entry| matches(entry.value)) {
+        is_known = true;
+        if entry.value == value {
+            identical = Some(entry);
+        }
+    }
+    (is_known, identical)
 }
 
 /// Returns a sort key that puts entries with longer fingerprints first. In a table of fixed size, all fingerprints have

@@ -17,6 +17,12 @@ pub(in crate::table) struct Stamped {
     index: usize,
 }
 
+/// Returns the number of slices between `base` and the slice of a slot, whose last `stamp_bits` bits are its stamp.
+#[inline(always)]
+fn slices_between(base: u64, slot: u64, stamp_bits: u32) -> u64 {
+    slot.wrapping_sub(base + 1) & low_bits(stamp_bits)
+}
+
 /// The number of values that the base of a group can have, relative to the base of its segment. It is stored in a byte.
 const BASE_RANGE: u64 = 1 << 8;
 
@@ -29,8 +35,9 @@ impl Segment {
     }
 
     fn set_base_of(&mut self, group: usize, base: u64) {
-        let (position, segment) = (self.bounds(group).0 - 1, self.base);
-        self.bytes_mut()[position] = (base - segment) as u8;
+        let position = self.bounds(group).0 - 1;
+        let relative = base - self.base;
+        self.bytes_mut()[position] = relative as u8;
     }
 
     /// Sets the base of a segment that was just allocated to the last forgotten slice.
@@ -41,13 +48,14 @@ impl Segment {
     /// Returns the number of slices between `base` and the slice of a slot.
     #[inline(always)]
     fn slices_between(&self, base: u64, slot: u64) -> u64 {
-        slot.wrapping_sub(base + 1) & low_bits(self.stamp_bits())
+        slices_between(base, slot, self.stamp_bits())
     }
 
     /// Returns true if `matches` returns true for the value of any remembered entry of a run.
     #[inline(always)]
     pub(in crate::table) fn remembers_any(&self, run: &Run, forgotten: u64, matches: impl Fn(u64) -> bool) -> bool {
-        let (bits, base) = (self.stamp_bits(), self.base_of(run.group));
+        let bits = self.stamp_bits();
+        let base = self.base_of(run.group);
         let least = forgotten.saturating_sub(base);
         (0..run.len).any(|index| {
             let slot = self.slot(run, index);
@@ -65,7 +73,8 @@ impl Segment {
     /// Returns the entry in slot `index` of a run.
     #[inline(always)]
     pub(super) fn stamped(&self, run: &Run, index: usize) -> Stamped {
-        let (slot, base) = (self.slot(run, index), self.base_of(run.group));
+        let slot = self.slot(run, index);
+        let base = self.base_of(run.group);
         Stamped { value: slot >> self.stamp_bits, slice: base + 1 + self.slices_between(base, slot), index }
     }
 
@@ -94,7 +103,9 @@ impl Segment {
             slice - self.base_of(run.group) <= 1 << self.stamp_bits,
             "a slice beyond those that are remembered"
         );
-        let (bit, width, slot) = (self.slot_bit(run, index), self.width(), self.stamped_slot(value, slice));
+        let bit = self.slot_bit(run, index);
+        let width = self.width();
+        let slot = self.stamped_slot(value, slice);
         set_field(self.bytes_mut(), bit, width, slot);
     }
 
@@ -144,19 +155,28 @@ impl Segment {
     /// Drops the slots of a group with slices up to `forgotten`. Rewrites the other slots, in whole words.
     #[inline(always)]
     fn drop_slots<S: Select>(&mut self, group: usize, forgotten: u64, dropped: &mut impl FnMut(u64)) {
-        let (base, (start, end), width, stamp_bits) =
-            (self.base_of(group), self.bounds(group), self.width(), self.stamp_bits());
-        let (first, stamp, least) = (base + 1, low_bits(stamp_bits), forgotten - base);
-        let (mut at, mut zeros, mut low, mut gone) = (start, 0, end * 8, 0);
-        let (mut upper, mut lower) = (AscendingWriter::new(start), DescendingWriter::new(end));
+        let (start, end) = self.bounds(group);
+        let width = self.width();
+        let stamp_bits = self.stamp_bits();
+        let base = self.base_of(group);
+        let least = forgotten - base;
+        let mut upper = AscendingWriter::new(start);
+        let mut lower = DescendingWriter::new(end);
+        let mut at = start;
+        let mut low = end * 8;
+        let mut zeros = 0;
+        let mut gone = 0;
         let bytes = self.bytes_mut();
+        // Both parts are rewritten in place: what is kept is never longer than what was read.
         while zeros <= GROUP_QUOTIENTS {
             let (bits, length) = first_zeros::<S>(bytes, at, GROUP_QUOTIENTS + 1 - zeros);
-            let (slots, mut kept) = (bits.count_ones(), 0);
+            let slots = bits.count_ones();
+            // Bit i says whether slot i of this word is kept.
+            let mut kept = 0;
             for index in 0..slots {
                 low -= width as usize;
                 let slot = field(bytes, low, width);
-                let is_kept = slot.wrapping_sub(first) & stamp >= least;
+                let is_kept = slices_between(base, slot, stamp_bits) >= least;
                 lower.append(bytes, slot, if is_kept { width } else { 0 });
                 kept |= u64::from(is_kept) << index;
                 if !is_kept {
@@ -177,7 +197,8 @@ impl Segment {
 
     /// Appends the values of a run to `values`, which must have room. Returns false if a slot is not valid.
     pub(super) fn read_stamped(&self, run: Run, stamps: Stamps, values: &mut Vec<u64>) -> bool {
-        let (bits, base) = (self.stamp_bits(), self.base_of(run.group));
+        let bits = self.stamp_bits();
+        let base = self.base_of(run.group);
         let slots = (0..run.len).map(|index| self.slot(&run, index));
         values.extend(slots.clone().map(|slot| slot >> bits));
         let is_entry = |slot| slot >> bits != 0 && self.slices_between(base, slot) < stamps.span.into();
