@@ -75,6 +75,28 @@ pub(super) fn should_shrink(segment: &Segment, addressing: Addressing) -> bool {
     matches!(addressing, Addressing::Growing(_)) && is_sparse(segment) || segment.smaller_size().is_some()
 }
 
+/// Returns a path of each of two buddies at a depth above 0, the lower one first. One of them holds `path`.
+fn buddies(path: Path, depth: u32) -> [Path; 2] {
+    debug_assert!(depth > 0, "a segment with all paths has no buddy");
+    let bit = 1 << (Path::BITS - depth);
+    [path & !bit, path | bit]
+}
+
+/// What some segments add to the sums over all segments of a table.
+struct Sums {
+    bytes: usize,
+    slots: u64,
+}
+
+impl Sums {
+    fn of(segments: &[&Segment]) -> Sums {
+        Sums {
+            bytes: segments.iter().map(|segment| segment.allocated()).sum(),
+            slots: segments.iter().map(|segment| u64::from(segment.slots())).sum(),
+        }
+    }
+}
+
 impl Table {
     /// Makes room for another slot in a run. This may split the segment and move its runs. Clears `may_double` if
     /// doubling the segment would not help.
@@ -123,7 +145,8 @@ impl Table {
     #[inline(never)]
     fn enlarge<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
         let segment = self.segment(path);
-        let (before, after) = (segment.allocated(), segment.bytes_with_another_slot());
+        let before = segment.allocated();
+        let after = segment.bytes_with_another_slot();
         // It is smaller if forgotten slots were just dropped.
         if !admit(after.saturating_sub(before) as u64) {
             return Err(Error::OutOfMemory);
@@ -223,48 +246,81 @@ impl Table {
         if matches!(self.addressing, Addressing::Fixed(_)) {
             return Err(Error::CannotGrow);
         }
-        let (segment, forgotten) = (self.segment(path), self.forgotten());
-        let (log_groups, value_bits) = (segment.log_groups(), segment.value_bits());
-        let empty = || self.empty_doubled(segment);
-        let new_value_bits = empty().value_bits();
+        let segment = self.segment(path);
         let listed = Segment::list(&[segment])?;
         if is_mostly_void(&listed, segment) {
             return Ok(false);
         }
+        let value_bits = segment.value_bits();
+        let new_value_bits = self.empty_doubled(segment).value_bits();
         let mut entries = doubled(&listed, value_bits, new_value_bits, self.payload)?;
-        let before = (segment.allocated(), segment.slots());
+        // A set drops entries that void ones make redundant.
         let lost_coverage = coverage_of_entries(&listed, segment.level(), value_bits)
             - coverage_of_entries(&entries, segment.level() + 1, new_value_bits);
-        let (after, slots);
-        if log_groups < MAX_LOG_GROUPS {
-            let bytes = empty().bytes_for(&entries, spare);
-            if !admit(bytes.saturating_sub(before.0) as u64) {
-                return Err(Error::OutOfMemory);
-            }
-            let whole = empty().with_entries(bytes, &entries, forgotten)?;
-            (after, slots) = (bytes, whole.slots());
-            *self.segment_mut(path) = whole;
+        if segment.log_groups() < MAX_LOG_GROUPS {
+            self.double_groups(path, &entries, spare, admit)?;
         } else {
-            let halves = split_in_halves(&mut entries, segment.quotients());
-            let is_high = bits_of(path, segment.depth(), 1) == 1;
-            let spare = if is_high { [0, spare] } else { [spare, 0] };
-            let bytes = [0, 1].map(|half| empty().bytes_for(halves[half], spare[half]));
-            if !admit((bytes[0] + bytes[1]).saturating_sub(before.0) as u64) {
-                return Err(Error::OutOfMemory);
-            }
-            let halves = [
-                empty().with_entries(bytes[0], halves[0], forgotten)?,
-                empty().with_entries(bytes[1], halves[1], forgotten)?,
-            ];
-            self.prepare_split(path, u64::MAX, admit)?;
-            (after, slots) = (bytes[0] + bytes[1], halves[0].slots() + halves[1].slots());
-            self.pages.get_mut(path).split(path, halves);
-            self.segments += 1;
+            self.split_segment(path, &mut entries, spare, admit)?;
         }
-        self.segment_bytes = self.segment_bytes + after - before.0;
-        self.slots = self.slots + u64::from(slots) - u64::from(before.1);
         self.coverage.subtract(lost_coverage);
         Ok(true)
+    }
+
+    /// Replaces a segment by one with twice as many groups, which holds `entries`.
+    fn double_groups(
+        &mut self,
+        path: Path,
+        entries: &[ListedEntry],
+        spare: usize,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
+        let segment = self.segment(path);
+        let before = Sums::of(&[segment]);
+        let empty = self.empty_doubled(segment);
+        let bytes = empty.bytes_for(entries, spare);
+        if !admit(bytes.saturating_sub(before.bytes) as u64) {
+            return Err(Error::OutOfMemory);
+        }
+        let whole = empty.with_entries(bytes, entries, self.forgotten())?;
+        self.update_sums(before, Sums::of(&[&whole]));
+        *self.segment_mut(path) = whole;
+        Ok(())
+    }
+
+    /// Replaces a segment by its two halves, which hold `entries`.
+    fn split_segment(
+        &mut self,
+        path: Path,
+        entries: &mut [ListedEntry],
+        spare: usize,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
+        let segment = self.segment(path);
+        let before = Sums::of(&[segment]);
+        let forgotten = self.forgotten();
+        let [low, high] = split_in_halves(entries, segment.quotients());
+        let is_high = bits_of(path, segment.depth(), 1) == 1;
+        let [low_spare, high_spare] = if is_high { [0, spare] } else { [spare, 0] };
+        let empty = || self.empty_doubled(segment);
+        let low_bytes = empty().bytes_for(low, low_spare);
+        let high_bytes = empty().bytes_for(high, high_spare);
+        if !admit((low_bytes + high_bytes).saturating_sub(before.bytes) as u64) {
+            return Err(Error::OutOfMemory);
+        }
+        let halves =
+            [empty().with_entries(low_bytes, low, forgotten)?, empty().with_entries(high_bytes, high, forgotten)?];
+        // Last, so that a failed allocation leaves the directories as they are.
+        self.prepare_split(path, u64::MAX, admit)?;
+        self.update_sums(before, Sums::of(&halves.each_ref()));
+        self.pages.get_mut(path).split(path, halves);
+        self.segments += 1;
+        Ok(())
+    }
+
+    /// Updates the sums over all segments when some are replaced by others.
+    fn update_sums(&mut self, before: Sums, after: Sums) {
+        self.segment_bytes = self.segment_bytes + after.bytes - before.bytes;
+        self.slots = self.slots + after.slots - before.slots;
     }
 
     /// Makes room in the directories for both halves of a segment.
@@ -292,7 +348,8 @@ impl Table {
     /// Splits a page in two.
     #[cold]
     fn split_page(&mut self, path: Path, max_bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
-        let (pages, page) = (self.pages.bytes(), self.pages.get(path).bytes());
+        let pages = self.pages.bytes();
+        let page = self.pages.get(path).bytes();
         if self.pages.get(path).depth() == self.pages.bits() {
             self.ask_for_directory(pages, max_bytes, admit)?;
             self.pages.prepare_split(path)?;
@@ -334,41 +391,50 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn halve(&mut self, path: Path) -> bool {
-        let (segment, forgotten) = (self.segment(path), self.forgotten());
-        let (depth, value_bits, level) = (segment.depth(), segment.value_bits(), segment.level());
-        if matches!(self.addressing, Addressing::Fixed(_))
-            || level == FIRST_LEVEL
-            || depth > 0 && depth == self.pages.get(path).depth()
-        {
+        let segment = self.segment(path);
+        let depth = segment.depth();
+        let level = segment.level();
+        let is_smallest = matches!(self.addressing, Addressing::Fixed(_)) || level == FIRST_LEVEL;
+        // Only segments of one page merge. Small pages have merged before, unless there was no memory.
+        let is_alone = depth > 0 && depth == self.pages.get(path).depth();
+        if is_smallest || is_alone {
             return false;
         }
-        let bit = if depth > 0 { 1 << (Path::BITS - depth) } else { 0 };
-        let pair = [path & !bit, path | bit].map(|path| self.segment(path));
-        let sources = if depth > 0 { &pair[..] } else { &pair[..1] };
-        let slots: u32 = sources.iter().map(|segment| segment.slots()).sum();
-        if sources.iter().any(|segment| segment.depth() != depth)
-            || slots > MIN_LOAD * segment.quotients() * sources.len() as u32 / 8
-        {
+
+        let pair;
+        let sources = if depth > 0 {
+            pair = buddies(path, depth).map(|path| self.segment(path));
+            &pair[..]
+        } else {
+            // A segment with all paths has no buddy. It gives up half of its groups instead.
+            std::slice::from_ref(&segment)
+        };
+        let before = Sums::of(sources);
+        let max_slots = u64::from(MIN_LOAD * segment.quotients() * sources.len() as u32 / 8);
+        if sources.iter().any(|source| source.depth() != depth) || before.slots > max_slots {
             return false;
         }
+
+        let value_bits = segment.value_bits();
         let empty = self.empty_halved(segment);
         let new_value_bits = empty.value_bits();
-        let Ok(mut before) = Segment::list(sources) else { return false };
-        let coverage_before = coverage_of_entries(&before, level, value_bits);
+        let forgotten = self.forgotten();
+        let Ok(mut listed) = Segment::list(sources) else { return false };
+        let coverage_before = coverage_of_entries(&listed, level, value_bits);
         if matches!(self.payload, Payload::Slice(_)) {
-            before.retain(|entry| entry.content > forgotten);
+            listed.retain(|entry| entry.content > forgotten);
         }
-        let Ok(after) = halved(&before, value_bits, new_value_bits, self.payload) else { return false };
-        if empty.has_long_run(&after) {
+        let Ok(entries) = halved(&listed, value_bits, new_value_bits, self.payload) else { return false };
+        // Two runs become one, which may be too long.
+        if empty.has_long_run(&entries) {
             return false;
         }
-        let bytes = empty.bytes_for(&after, 0);
-        let Ok(whole) = empty.with_entries(bytes, &after, forgotten) else { return false };
-        let freed = sources.iter().map(|segment| segment.allocated()).sum::<usize>();
-        self.coverage.add(coverage_of_entries(&after, level - 1, new_value_bits));
+        let bytes = empty.bytes_for(&entries, 0);
+        let Ok(whole) = empty.with_entries(bytes, &entries, forgotten) else { return false };
+
+        self.update_sums(before, Sums::of(&[&whole]));
+        self.coverage.add(coverage_of_entries(&entries, level - 1, new_value_bits));
         self.coverage.subtract(coverage_before);
-        self.segment_bytes = self.segment_bytes + bytes - freed;
-        self.slots = self.slots + u64::from(whole.slots()) - u64::from(slots);
         if depth > 0 {
             self.merge_buddies(path, whole);
         } else {
@@ -383,12 +449,11 @@ impl Table {
             && let Some(buddy) = self.pages.buddy(path)
             && page.bits().max(buddy.bits()) < PAGE_BITS
         {
-            let (before, depth) = (page.bytes() + buddy.bytes() + self.pages.bytes(), page.depth());
-            let bit = 1 << (Path::BITS - depth);
-            let [low, high] = [path & !bit, path | bit].map(|path| self.pages.get(path));
-            let Ok(slots) = try_vec(2 << low.bits().max(high.bits())) else { return };
-            let [low, high] = [path & !bit, path | bit]
-                .map(|path| std::mem::replace(self.pages.get_mut(path), Directory::alias(depth)));
+            let before = page.bytes() + buddy.bytes() + self.pages.bytes();
+            let depth = page.depth();
+            let Ok(slots) = try_vec(2 << page.bits().max(buddy.bits())) else { return };
+            let [low, high] =
+                buddies(path, depth).map(|path| std::mem::replace(self.pages.get_mut(path), Directory::alias(depth)));
             let page = low.merged_with(high, slots);
             let after = page.bytes();
             self.pages.merge_buddies(path, page);
@@ -406,8 +471,11 @@ impl Table {
                 for segment in self.pages.buckets_mut().flat_map(Directory::buckets_mut) {
                     *segment = segment.empty_copy();
                 }
-                (self.count, self.occurrences) = (ItemCount::default(), 0);
-                (self.slots, self.coverage, self.segment_bytes) = (0, Coverage(0), 0);
+                self.count = ItemCount::default();
+                self.occurrences = 0;
+                self.slots = 0;
+                self.coverage = Coverage(0);
+                self.segment_bytes = 0;
             }
         }
     }
