@@ -94,6 +94,11 @@ enum Guarantee {
     Distinct,
 }
 
+impl Guarantee {
+    /// The guarantees, the stronger one first.
+    const ALL: [Guarantee; 2] = [Guarantee::Counted, Guarantee::Distinct];
+}
+
 impl BlockShape {
     /// Returns the shape with the fewest blocks per item, and then the fewest blocks, that holds `capacity` items (at
     /// least 1) at an error rate of at most `rate`, within `budget`. For a layer of up to 31 words, returns the shape
@@ -106,45 +111,37 @@ impl BlockShape {
     /// include their shape, and stay readable if this function changes. But until master and replica are both updated,
     /// the replica would reject chunks and merges of filters that it created itself.
     pub fn choose(capacity: u64, rate: f64, budget: Budget) -> Option<BlockShape> {
+        debug_assert!(capacity > 0, "a layer for no items has no size");
         let rate = rate.max(LOWEST_ERROR_RATE);
+        let target = Target { capacity, rate };
         let optimum = capacity as f64 * textbook_bits_per_item(rate);
         let limit = match budget {
             Budget::Tight => optimum * SPEED_BUDGET,
             Budget::RedisBloom { rate } => capacity as f64 * textbook_bits_per_item(rate.max(LOWEST_ERROR_RATE) / 2.0),
         };
-        let search = |words, guarantee, min, max| {
-            Search { capacity, rate, blocks_per_item: 1, words, guarantee }.fewest_blocks_per_item(min, max)
-        };
-        let guarantees = [Guarantee::Counted, Guarantee::Distinct];
-        let (theirs, most_small) = match budget {
+
+        // Whole cache lines would waste much of a small layer.
+        let (bits, max_small_words) = match budget {
             Budget::Tight => (optimum, MAX_WORDS.into()),
             Budget::RedisBloom { .. } => (limit, MAX_SMALL_WORDS),
         };
-        let words = words_for(theirs).saturating_add(SPARE_WORDS);
-        if words <= most_small
-            && let Some(shape) = guarantees
-                .into_iter()
-                .find_map(|guarantee| small(words, |size, min, max| search(size, guarantee, min, max)))
+        let words = words_for(bits).saturating_add(SPARE_WORDS);
+        if words <= max_small_words
+            && let Some(shape) = target.small(words)
         {
             return Some(shape);
         }
+
+        // No layer needs much less than the optimum.
         let min = blocks_for(optimum)?.saturating_sub(1).max(1);
         let max = match budget {
             Budget::Tight => blocks_for(limit)?,
+            // Rounded down to whole lines, so that the layer is no larger than RedisBloom's.
             Budget::RedisBloom { .. } => blocks_for(limit)?.min(words / u64::from(WORDS_PER_LINE)),
         };
-        let search = |guarantee, min, max| search(WORDS_PER_LINE, guarantee, min, max);
-        let either = |max| guarantees.into_iter().find_map(|guarantee| search(guarantee, min.min(max), max));
-        either(max).or_else(|| either(max + 1)).or_else(|| {
-            let min = max + 1;
-            let mut max = max.max(blocks_for(capacity as f64 * whole_probes_bits_per_item(rate))?);
-            loop {
-                max = max.checked_add(max / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
-                if let Some(shape) = search(Guarantee::Distinct, min, max) {
-                    return Some(shape);
-                }
-            }
-        })
+        // One block over the budget still is a good shape, and rounding may need it.
+        let one_more = || target.in_lines(min, max + 1);
+        target.in_lines(min, max).or_else(one_more).or_else(|| target.over_budget(max))
     }
 
     /// Returns true if no operation on a layer of this shape can be out of bounds.
@@ -223,6 +220,47 @@ impl BlockShape {
     }
 }
 
+/// What a layer is to achieve.
+#[derive(Clone, Copy)]
+struct Target {
+    /// The number of items.
+    capacity: u64,
+    /// The error rate.
+    rate: f64,
+}
+
+impl Target {
+    /// Returns the best shape of `min` to `max` blocks with this number of words.
+    fn search(self, words: u8, guarantee: Guarantee, min: u64, max: u64) -> Option<BlockShape> {
+        let Target { capacity, rate } = self;
+        Search { capacity, rate, blocks_per_item: 1, words, guarantee }.fewest_blocks_per_item(min, max)
+    }
+
+    /// Returns the best shape of at most `words` words: see the function [`small`].
+    fn small(self, words: u64) -> Option<BlockShape> {
+        let fits = |guarantee| small(words, |size, min, max| self.search(size, guarantee, min, max));
+        Guarantee::ALL.into_iter().find_map(fits)
+    }
+
+    /// Returns the best shape of `min` to `max` cache lines.
+    fn in_lines(self, min: u64, max: u64) -> Option<BlockShape> {
+        let fits = |guarantee| self.search(WORDS_PER_LINE, guarantee, min.min(max), max);
+        Guarantee::ALL.into_iter().find_map(fits)
+    }
+
+    /// Returns the best shape of more than `max` cache lines, for rates that no shape within the budget reaches.
+    fn over_budget(self, max: u64) -> Option<BlockShape> {
+        let min = max + 1;
+        let mut max = max.max(blocks_for(self.capacity as f64 * whole_probes_bits_per_item(self.rate))?);
+        loop {
+            max = max.checked_add(max / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
+            if let Some(shape) = self.search(WORDS_PER_LINE, Guarantee::Distinct, min, max) {
+                return Some(shape);
+            }
+        }
+    }
+}
+
 /// A search for the smallest layer that keeps a guarantee, with a given number of blocks per item.
 #[derive(Clone, Copy)]
 struct Search {
@@ -239,8 +277,8 @@ impl Search {
     /// The error rate falls with the number of blocks per item, as long as each block has a probe. So this bisects.
     fn fewest_blocks_per_item(&self, min: u64, max: u64) -> Option<BlockShape> {
         let with = |blocks_per_item| Search { blocks_per_item, ..*self };
-        let (mut low, mut high) =
-            (1, self.textbook_probes(max).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(max).unwrap_or(u8::MAX)));
+        let mut low = 1;
+        let mut high = self.textbook_probes(max).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(max).unwrap_or(u8::MAX));
         while low < high {
             let middle = low + (high - low) / 2;
             if with(middle).keeps_rate(max).is_some() {
@@ -265,14 +303,16 @@ impl Search {
             return None;
         }
         let mut probes = self.keeps_rate(max)?;
-        let (mut low, mut high) = (min, max);
-        let step = (min >> 10).max(1);
         let mut best = self.shape(max, probes);
+        let mut low = min;
+        let mut high = max;
+        let step = (min >> 10).max(1);
         while high - low >= step {
             let blocks = low + (high - low) / 2;
             let (better, rate) = self.best_probes(blocks, probes);
             if rate <= self.rate {
-                (high, probes) = (blocks, better);
+                high = blocks;
+                probes = better;
                 best = self.shape(blocks, probes);
             } else {
                 low = blocks + 1;
@@ -392,12 +432,17 @@ impl Fill {
 
 impl ProbesPerBlock {
     fn new(shape: &BlockShape) -> ProbesPerBlock {
-        let (probes, blocks_per_item) = (u32::from(shape.probes), u32::from(shape.blocks_per_item));
-        let (base_probes, extra_blocks) = (probes / blocks_per_item, probes % blocks_per_item);
-        let one_bit = 1.0 / shape.bits_per_block() as f64;
-        let weight = f64::from(extra_blocks) / f64::from(blocks_per_item);
-        let (p_untouched, p_two_untouched) = (0.0, 0.0);
-        let mut per_block = ProbesPerBlock { base_probes, extra_blocks, one_bit, weight, p_untouched, p_two_untouched };
+        let probes = u32::from(shape.probes);
+        let blocks_per_item = u32::from(shape.blocks_per_item);
+        let extra_blocks = probes % blocks_per_item;
+        let mut per_block = ProbesPerBlock {
+            base_probes: probes / blocks_per_item,
+            extra_blocks,
+            one_bit: 1.0 / shape.bits_per_block() as f64,
+            weight: f64::from(extra_blocks) / f64::from(blocks_per_item),
+            p_untouched: 0.0,
+            p_two_untouched: 0.0,
+        };
         per_block.p_untouched = per_block.survival(1.0);
         per_block.p_two_untouched = per_block.survival(2.0);
         per_block
@@ -437,7 +482,9 @@ impl ProbesPerBlock {
         let odds = hit / (1.0 - hit);
         let mode = ((items + 1.0) * hit) as u64;
         let at_mode = Fill::after(self, mode);
-        let (mut weights, mut base, mut extra) = (0.0, 0.0, 0.0);
+        let mut weights = 0.0;
+        let mut base = 0.0;
+        let mut extra = 0.0;
         let mut add = |weight: f64, fill: Fill| {
             let (with_base, with_extra) = self.all_set(fill);
             weights += weight;
@@ -445,14 +492,18 @@ impl ProbesPerBlock {
             extra += weight * with_extra;
         };
         add(1.0, at_mode);
-        let (mut weight, mut fill, mut j) = (1.0, at_mode, mode as f64);
+        let mut weight = 1.0;
+        let mut fill = at_mode;
+        let mut j = mode as f64;
         while weight > VANISHED && j < items {
             weight *= (items - j).max(0.0) / (j + 1.0) * odds;
             fill = Fill { clear: fill.clear * self.p_untouched, clear_pairs: fill.clear_pairs * self.p_two_untouched };
             j += 1.0;
             add(weight, fill);
         }
-        let (mut weight, mut fill, mut j) = (1.0, at_mode, mode as f64);
+        let mut weight = 1.0;
+        let mut fill = at_mode;
+        let mut j = mode as f64;
         while weight > VANISHED && j > 0.0 {
             weight *= j / ((items - j + 1.0) * odds);
             fill = Fill { clear: fill.clear / self.p_untouched, clear_pairs: fill.clear_pairs / self.p_two_untouched };
@@ -467,7 +518,9 @@ impl ProbesPerBlock {
 /// machine.
 #[inline]
 pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
-    let (mut square, mut result, mut exponent) = (base, 1.0, exponent.into());
+    let mut square = base;
+    let mut result = 1.0;
+    let mut exponent = exponent.into();
     while exponent > 0 {
         if exponent & 1 == 1 {
             result *= square;
@@ -483,13 +536,16 @@ pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
 /// words. `fits` searches for a shape, given the words of a block and the minimum and maximum number of blocks.
 fn small(words: u64, fits: impl Fn(u8, u64, u64) -> Option<BlockShape>) -> Option<BlockShape> {
     if words <= MAX_WORDS.into() {
-        let (mut low, mut high) = (1, words as u8);
+        let mut low = 1;
+        let mut high = words as u8;
         let mut best = fits(high, 1, 1)?;
         while low < high {
             let middle = low + (high - low) / 2;
-            match fits(middle, 1, 1) {
-                Some(shape) => (best, high) = (shape, middle),
-                None => low = middle + 1,
+            if let Some(shape) = fits(middle, 1, 1) {
+                best = shape;
+                high = middle;
+            } else {
+                low = middle + 1;
             }
         }
         // Look-ups in two or three cache lines are faster than in one block with as many words.
