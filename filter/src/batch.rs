@@ -59,6 +59,7 @@ impl BatchMask {
     }
 
     pub(crate) fn with(self, item: usize) -> BatchMask {
+        debug_assert!(item < BATCH, "item {item} of a batch");
         BatchMask(self.0 | 1 << item)
     }
 

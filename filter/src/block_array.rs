@@ -24,6 +24,7 @@ pub struct BlockArray(Words<ProbePattern>);
 impl BlockArray {
     /// Creates zeroed blocks.
     pub fn new(shape: BlockShape) -> Result<BlockArray, Error> {
+        debug_assert!(shape.is_sound(), "{shape:?}");
         let words = shape.blocks.checked_mul(shape.words.into()).ok_or(Error::OutOfMemory)?;
         Words::labelled(words, ProbePattern::new(shape)).map(BlockArray)
     }

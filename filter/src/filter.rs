@@ -475,6 +475,7 @@ impl Filter {
     /// [prepared](Filter::prepare_batch), since this prefetches by itself.
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64) {
+        debug_assert!(found.len() >= hashes.len(), "a result for each item");
         for_each_kind!(&self.0, filter => filter.contains_hashes(hashes, found, now));
     }
 
@@ -494,6 +495,8 @@ impl Filter {
         options: &InsertOptions,
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
+        debug_assert!(new.len() >= hashes.len(), "a result for each item");
+        debug_assert!(renewed.is_empty() || renewed.len() >= hashes.len(), "a result for each item");
         for_each_kind!(&mut self.0, filter => filter.insert_hashes(hashes, new, renewed, options, admit))
     }
 

@@ -69,7 +69,9 @@ fn apply(target: &mut [u8], source: &[u8], op: CombineOp) -> bool {
 
 #[inline(always)]
 fn in_lines(target: &mut [u8], source: &[u8], op: impl Fn(u8, u8) -> u8) -> bool {
-    let ((lines, rest), (sources, others)) = (target.as_chunks_mut::<LINE>(), source.as_chunks::<LINE>());
+    debug_assert_eq!(target.len(), source.len());
+    let (lines, rest) = target.as_chunks_mut::<LINE>();
+    let (sources, others) = source.as_chunks::<LINE>();
     let mut changed = false;
     for (target, source) in lines.iter_mut().zip(sources) {
         let combined: Line = std::array::from_fn(|byte| op(target[byte], source[byte]));

@@ -35,6 +35,7 @@ impl Hash {
     /// Returns the item's bit positions in blocks of `bits` bits, at most `2^11`.
     #[inline]
     pub fn probes_below(self, bits: u64) -> SmallProbes {
+        debug_assert!(bits <= 1 << 11, "a block of {bits} bits");
         SmallProbes { word: self.second, source: self.second, left: SMALL_PROBES_PER_WORD, bits }
     }
 }
@@ -123,6 +124,7 @@ fn quotient(number: u64, divisor: u8) -> u64 {
         }
         reciprocals
     };
+    debug_assert!(number < 1 << 57 && divisor < MAX_BLOCKS_PER_ITEM, "{number} / {divisor}");
     match divisor {
         0 | 1 => number,
         _ => fastrange(RECIPROCALS[usize::from(divisor)], number),

@@ -26,13 +26,16 @@ fn set_word(bytes: &mut [u8], at: usize, word: u64) {
 /// Returns the `width` bits from bit `at` on.
 #[inline(always)]
 pub(super) fn field(bytes: &[u8], at: usize, width: u32) -> u64 {
+    debug_assert!(width <= MAX_WIDTH, "a field of {width} bits");
     word(bytes, at / 8) >> (at % 8) & low_bits(width)
 }
 
 /// Overwrites the `width` bits from bit `at` on.
 #[inline(always)]
 pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
-    let (byte, shift) = (at / 8, at % 8);
+    debug_assert!(value <= low_bits(width), "{value:x} in {width} bits");
+    let byte = at / 8;
+    let shift = at % 8;
     let others = word(bytes, byte) & !(low_bits(width) << shift);
     set_word(bytes, byte, others | value << shift);
 }
@@ -74,8 +77,10 @@ pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     if from >= to {
         return;
     }
+    debug_assert!((1..64).contains(&by), "a move by {by}");
     let base = from / 8;
-    let (first, last) = (from % 8 + by, to - 1 - base * 8 + by);
+    let first = from % 8 + by;
+    let last = to - 1 - base * 8 + by;
     let words = words_mut(bytes, base, last / 64 + 1);
     let bits_outside = bits_outside(words, first / 64, first, last);
     let mut old = u64::from_le_bytes(words[last / 64]);
@@ -95,8 +100,10 @@ pub(super) fn move_down(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     if from >= to {
         return;
     }
+    debug_assert!((1..64).contains(&by), "a move by {by}");
     let base = (from - by) / 8;
-    let (first, last) = (from - by - base * 8, to - 1 - by - base * 8);
+    let first = from - by - base * 8;
+    let last = to - 1 - by - base * 8;
     // Bits from `to` on are not needed, and the slice may end there: the next word is read only if it has bits before
     // `to`.
     let end = base + (last / 64 + 1) * 8;
@@ -157,6 +164,7 @@ impl Select for Broadword {
     fn select(word: u64, rank: u32) -> u32 {
         const ONES: u64 = 0x0101_0101_0101_0101;
         const TOPS: u64 = 0x8080_8080_8080_8080;
+        debug_assert!(rank < word.count_ones(), "bit {rank} of {word:x}");
         let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
         let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
         let bytes = (fours + (fours >> 4)) & 0x0F0F_0F0F_0F0F_0F0F;
@@ -212,6 +220,7 @@ pub(super) unsafe fn with_bmi2() -> impl Select {
 impl Select for Bmi2 {
     #[inline(always)]
     fn select(word: u64, rank: u32) -> u32 {
+        debug_assert!(rank < word.count_ones(), "bit {rank} of {word:x}");
         // SAFETY: who called `with_bmi2` promised that the processor has BMI2.
         unsafe { std::arch::x86_64::_pdep_u64(1 << rank, word) }.trailing_zeros()
     }
@@ -285,6 +294,7 @@ impl AscendingWriter {
     /// Appends the `width` bits of `bits`, 64 at most.
     #[inline(always)]
     pub(super) fn append(&mut self, bytes: &mut [u8], bits: u64, width: u32) {
+        debug_assert!(bits.checked_shr(width).unwrap_or(0) == 0, "{bits:x} in {width} bits");
         self.pending |= bits << self.count;
         self.count += width;
         if self.count >= u64::BITS {

@@ -34,6 +34,7 @@ pub(super) struct Directory<T> {
 impl<T: Bucket> Directory<T> {
     /// Creates a directory with these slots.
     pub(super) fn new(base: u32, bits: u32, slots: Vec<T>) -> Directory<T> {
+        debug_assert!(slots.len() <= 1 << bits, "{} slots for {bits} bits", slots.len());
         Directory { slots: slots.into_boxed_slice(), base, bits }
     }
 
@@ -120,10 +121,13 @@ impl<T: Bucket> Directory<T> {
         Ok(())
     }
 
-    /// Replaces the bucket that holds a path by two buckets, which are one bit deeper. The caller has called
-    /// [`prepare_split`](Self::prepare_split).
+    /// Replaces the bucket that holds a path by two buckets, which are one bit deeper. The split is
+    /// [prepared](Self::prepare_split).
     pub(super) fn split(&mut self, path: Path, [low, high]: [T; 2]) {
-        let (first, depth) = (self.index(path), low.depth());
+        let first = self.index(path);
+        let depth = low.depth();
+        debug_assert!(depth == high.depth() && depth == self.slots[first].depth() + 1);
+        debug_assert!(depth <= self.base + self.bits, "a split that is not prepared");
         let half = 1 << (self.base + self.bits - depth);
         for slot in &mut self.slots[first..first + 2 * half] {
             *slot = T::alias(depth);
@@ -147,6 +151,8 @@ impl<T: Bucket> Directory<T> {
     /// Replaces the bucket that holds a path and its [buddy](Self::buddy) by one bucket.
     pub(super) fn merge_buddies(&mut self, path: Path, bucket: T) {
         let depth = bucket.depth();
+        debug_assert_eq!(depth + 1, self.get(path).depth());
+        debug_assert!(self.buddy(path).is_some(), "a buddy that has split further");
         let spare = self.base + self.bits - depth;
         let first = self.index(path) >> spare << spare;
         for slot in &mut self.slots[first..first + (1 << spare)] {
@@ -159,7 +165,10 @@ impl<T: Bucket> Directory<T> {
     /// Merges this directory with its buddy, which follows it. `slots` is empty, and has room for the slots of the
     /// result.
     pub(super) fn merged_with(self, buddy: Directory<T>, mut slots: Vec<T>) -> Directory<T> {
-        let (base, bits) = (self.base - 1, self.bits.max(buddy.bits) + 1);
+        let base = self.base - 1;
+        let bits = self.bits.max(buddy.bits) + 1;
+        debug_assert_eq!(self.base, buddy.base);
+        debug_assert!(slots.is_empty() && slots.capacity() >= 1 << bits);
         for half in [self, buddy] {
             let copies = 1 << (bits - 1 - half.bits);
             for bucket in half.slots {
@@ -184,8 +193,10 @@ impl<T: Bucket> Directory<T> {
     /// Splits the directory in two by its first bit, and leaves it empty. The directory has at least one bit. Each half
     /// has no more slots than it needs.
     pub(super) fn split_in_two(&mut self) -> Result<[Directory<T>; 2], Error> {
+        debug_assert!(self.bits > 0, "a directory without a bit to split by");
         let half = self.slots.len() / 2;
-        let (mut low, mut high) = (try_vec(half)?, try_vec(half)?);
+        let mut low = try_vec(half)?;
+        let mut high = try_vec(half)?;
         let mut slots = std::mem::take(&mut self.slots).into_iter();
         low.extend(slots.by_ref().take(half));
         high.extend(slots);

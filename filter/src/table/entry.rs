@@ -56,6 +56,7 @@ pub struct Stamps {
 impl Stamps {
     /// Returns the number of bits in a stamp.
     pub(super) fn bits(self) -> u32 {
+        debug_assert!(self.span >= 2, "a window of one slice");
         u8::BITS - (self.span - 1).leading_zeros()
     }
 }

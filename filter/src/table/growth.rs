@@ -167,6 +167,7 @@ impl Table {
         if !admit(self.segment(path).bytes_with_another_slot() as u64) {
             return Err(Error::OutOfMemory);
         }
+        debug_assert_eq!(self.segment(path).allocated(), 0, "a segment with memory");
         let before = self.segment(path).depth();
         self.split_empty(path, self.min_depth(), u64::MAX, admit)?;
         let group = self.segment(path).group(path);
@@ -185,6 +186,7 @@ impl Table {
         max_bytes: u64,
         admit: Admit<'_>,
     ) -> Result<(), Error> {
+        debug_assert!(self.segment(path).slots() == 0 || self.segment(path).depth() >= depth, "entries would be lost");
         let before = self.segment(path).depth();
         for depth in before + 1..=depth {
             let halves = [self.empty_segment(depth), self.empty_segment(depth)];
@@ -199,6 +201,7 @@ impl Table {
     /// depth.
     #[cold]
     pub(super) fn unsplit_empty(&mut self, path: Path, depth: u32) {
+        debug_assert!(self.segment(path).slots() == 0 || self.segment(path).depth() <= depth, "entries would be lost");
         while self.segment(path).depth() > depth {
             let merged = self.segment(path).depth() - 1;
             if merged < self.pages.get(path).depth() {

@@ -38,6 +38,7 @@ impl Table {
     /// Prefetches the memory that any operation on the items reads. `hashes` has at most [`BATCH`] elements.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
+        debug_assert!(hashes.len() <= BATCH, "a batch of {}", hashes.len());
         self.prefetch_directory(hashes);
         let address = |&hash: &Hash| {
             let path = self.path(hash);
@@ -127,6 +128,7 @@ impl Table {
         is_wanted: impl Fn(&A) -> bool,
         visit: impl Fn(&mut A, &Segment, Run, u64),
     ) {
+        debug_assert!(answers.len() >= hashes.len(), "an answer for each item");
         for (hashes, answers) in hashes.chunks(BATCH).zip(answers.chunks_mut(BATCH)) {
             self.prefetch_directory(hashes);
             let mut addresses = [None; BATCH];

@@ -116,6 +116,7 @@ impl Table {
     ///
     /// The same as for [`add`](Self::add). Some of the entries may have been added.
     pub fn union_with(&mut self, other: &Table, times: u64, admit: Admit<'_>) -> Result<bool, Error> {
+        debug_assert_eq!(self.addressing, other.addressing);
         let times = if self.payload == Payload::Count { times } else { 1 };
         let mut changed = false;
         for (path, segment) in other.placed_segments().filter(|(_, segment)| segment.slots() > 0) {
@@ -139,6 +140,7 @@ impl Table {
     /// Returns the entries that are in both tables, with the lower count of the two. Both tables have the same fixed
     /// size.
     pub fn intersection(&self, other: &Table) -> Result<Table, Error> {
+        debug_assert!(matches!(self.addressing, Addressing::Fixed(_)) && self.addressing == other.addressing);
         let mut intersection = Table::new(self.addressing, self.payload)?;
         let mut position = 0;
         while position < END {

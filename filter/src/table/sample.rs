@@ -45,6 +45,7 @@ impl Sample {
     ///
     /// [`Error::OutOfMemory`] if no table can hold so many items.
     pub(crate) fn new(mut table: Table, items: u64) -> Result<Sample, Error> {
+        debug_assert_eq!(table.slots, 0, "a table that is not empty");
         let wanted = items.div_ceil(MAX_ITEMS).next_power_of_two().ilog2();
         let (bits, used) = match table.addressing {
             Addressing::Growing(_) if wanted >= MAX_DEPTH => return Err(Error::OutOfMemory),

@@ -383,12 +383,14 @@ impl Segment {
     }
 
     /// Sets the count of an entry. The count 0 removes it. If `entry` is `None`, a new entry is added to the front of
-    /// the run. If the entry needs another slot, there must be [room](Self::slots_if_room) for it. `in_group` is the
-    /// number of slots in the run's group.
+    /// the run. An entry needs at most one slot more or less, and there is [room](Self::slots_if_room) for it. `in_group`
+    /// is the number of slots in the run's group.
     #[inline(always)]
     pub(super) fn set_count(&mut self, run: Run, entry: Option<Entry>, value: u64, count: u64, in_group: usize) {
         let Entry { index, count: before, .. } = entry.unwrap_or(Entry { value, count: 0, index: 0 });
-        let (old, new) = (slots_of(before, self.width()), slots_of(count, self.width()));
+        let old = slots_of(before, self.width());
+        let new = slots_of(count, self.width());
+        debug_assert!(old.abs_diff(new) <= 1, "an entry that grows from {old} to {new} slots");
         if new > old {
             self.insert_slot(&run, index + old, in_group);
         } else if new < old {
@@ -428,6 +430,8 @@ impl Segment {
 
     #[inline(always)]
     fn insert_slot(&mut self, run: &Run, index: usize, slots: usize) {
+        debug_assert_eq!(self.slots_if_room::<Broadword>(run), Some(slots), "a group without room");
+        debug_assert!(index <= run.len);
         let width = usize::from(self.width);
         let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
         let bytes = self.bytes_mut();
@@ -439,6 +443,8 @@ impl Segment {
 
     #[inline(always)]
     fn remove_slot(&mut self, run: &Run, index: usize, slots: usize) {
+        debug_assert_eq!(self.slots_in::<Broadword>(run.group), slots);
+        debug_assert!(index < run.len);
         let width = usize::from(self.width);
         let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
         let bytes = self.bytes_mut();

@@ -298,6 +298,7 @@ impl Table {
     /// Replaces the segment of a path by one of the same depth.
     pub(super) fn replace(&mut self, path: Path, segment: Segment) {
         let before = self.segment(path);
+        debug_assert_eq!(before.depth(), segment.depth());
         let (slots, allocated, coverage) = (before.slots(), before.allocated(), self.coverage_of_segment(before));
         self.coverage.add(self.coverage_of_segment(&segment));
         self.coverage.subtract(coverage);

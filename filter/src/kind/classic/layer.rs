@@ -322,6 +322,7 @@ impl ClassicLayer {
     ///
     /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
     pub fn merge(&mut self, sources: &[&ClassicLayer], op: MergeOp, is_new: bool) -> bool {
+        debug_assert!(sources.iter().all(|source| source.spec == self.spec), "layers of different shapes");
         let bytes = self.bytes.as_mut_slice().as_flattened_mut();
         let (changed, set_bits) = combine_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
         self.set_bits = set_bits;
@@ -345,10 +346,12 @@ impl ClassicLayer {
 
     /// Sets the item's bits. Returns true if any of them was clear, which means that the item is new.
     ///
-    /// Counts a new item even if the layer is full: the caller must check [`room`](Self::room) first.
+    /// The layer has [room](Self::room).
     #[inline]
     pub fn insert(&mut self, hash: Hash) -> bool {
-        let (mut probes, modulus) = (self.probes(hash), self.modulus);
+        debug_assert!(self.room() > 0, "a full layer");
+        let modulus = self.modulus;
+        let mut probes = self.probes(hash);
         let bits = self.bytes.as_mut_slice().as_flattened_mut().view_bits_mut::<Lsb0>();
         let set: u64 = (0..self.spec.probes).map(|_| u64::from(!bits.replace(probes.next(modulus), true))).sum();
         self.set_bits += set;
@@ -372,6 +375,7 @@ impl ClassicLayer {
     }
 
     fn over(bytes: Bytes, spec: ClassicLayerSpec) -> ClassicLayer {
+        debug_assert!(spec.is_sound(), "{spec:?}");
         let modulus = Modulus::new(spec.used_bits().unwrap_or(0));
         ClassicLayer { bytes, spec, items: 0, set_bits: 0, modulus }
     }
@@ -448,7 +452,7 @@ impl ClassicLayer {
         (first, self.spec.probes - first)
     }
 
-    /// Returns those of `items` that the layer contains. The caller must have prefetched the first probes of all.
+    /// Returns those of `items` that the layer contains. Their first probes are prefetched.
     ///
     /// If the first probes of an item are set, its other probes are prefetched, and read [`AHEAD`] such items later.
     #[inline]
@@ -555,6 +559,7 @@ fn contains_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
 
 /// Looks up at most [`BATCH`] items, as [`contains_hashes`] does.
 fn contains_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
+    debug_assert!(hashes.len() <= BATCH, "a batch of {}", hashes.len());
     found.fill(false);
     let mut absent = BatchMask::first(hashes.len());
     let mut older = layers.iter().rev().skip(1);
@@ -609,8 +614,9 @@ struct Modulus {
 }
 
 impl Modulus {
-    /// Prepares a divisor up to [`MAX_BITS`]. If it is 0, the result must not be used.
+    /// Prepares a divisor up to [`MAX_BITS`]. If it is 0, no position follows from the result.
     fn new(divisor: u64) -> Modulus {
+        debug_assert!(divisor <= MAX_BITS, "{divisor} bits");
         let reciprocal = u64::MAX.checked_div(divisor).unwrap_or(0);
         let carry = u64::MAX.checked_rem(divisor).map_or(0, |rest| divisor - 1 - rest);
         Modulus { divisor, reciprocal, carry }
@@ -656,6 +662,7 @@ impl ClassicProbes {
     #[inline]
     fn next(&mut self, modulus: Modulus) -> usize {
         let position = self.position;
+        debug_assert!(position < modulus.divisor, "a probe outside of the layer");
         let (sum, carried) = self.sum.overflowing_add(self.addend);
         self.sum = sum;
         self.position = modulus.wrap(position + if carried { self.step_with_carry } else { self.step });

@@ -165,6 +165,7 @@ impl BlockedLayer {
     ///
     /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
     pub fn merge(&mut self, sources: &[&BlockedLayer], op: MergeOp, is_new: bool) -> bool {
+        debug_assert!(sources.iter().all(|source| source.spec() == self.spec()), "layers of different shapes");
         let bytes = self.array.bytes_mut();
         let (changed, set_bits) = combine_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
         self.set_bits = set_bits;
@@ -333,6 +334,8 @@ type LinesAndWordsMut<'a> = (&'a mut [Line], &'a mut [[u8; WORD]]);
 
 /// Divides two slices of equal length into cache lines and the words after them.
 fn divided<'a>(target: &'a mut [u8], source: &'a [u8]) -> (LinesAndWordsMut<'a>, LinesAndWords<'a>) {
-    let ((lines, rest), (of_lines, of_rest)) = (target.as_chunks_mut(), source.as_chunks());
+    debug_assert_eq!(target.len(), source.len());
+    let (lines, rest) = target.as_chunks_mut();
+    let (of_lines, of_rest) = source.as_chunks();
     ((lines, rest.as_chunks_mut().0), (of_lines, of_rest.as_chunks().0))
 }

@@ -106,6 +106,7 @@ pub struct Step {
 impl Slices {
     /// Creates slices without items.
     pub fn new(window: Window, capacity: u64) -> Result<Slices, Error> {
+        debug_assert!(window.checked().is_some(), "{window:?}");
         let mut slices = try_vec(window.span().into())?;
         slices.resize(window.span().into(), Slice::default());
         Ok(Slices {
@@ -387,9 +388,10 @@ impl Slices {
         }
     }
 
-    /// Counts an item in a remembered slice, and begins that slice if necessary. The caller has called
-    /// [`advance`](Self::advance).
+    /// Counts an item in a slice that is not forgotten, and begins that slice if necessary. The time of the last change
+    /// is that of the addition.
     pub fn add(&mut self, slice: u64, table: usize) {
+        debug_assert!(slice > self.forgotten, "an item in the forgotten slice {slice}");
         while self.newest() < slice && self.len < self.slices.len() {
             let until = match self.window {
                 Window { length: None, .. } => u64::MAX,

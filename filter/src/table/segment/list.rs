@@ -35,6 +35,7 @@ impl Segment {
         entries: &[ListedEntry],
         base: u64,
     ) -> Result<Segment, Error> {
+        debug_assert!(self.slots == 0, "a segment that is not empty");
         debug_assert!(!self.has_long_run(entries));
         self.base = base;
         let mut slots = [0usize; 1 << MAX_LOG_GROUPS];

@@ -127,7 +127,11 @@ impl Segment {
         Some(self.bytes_for_slots(self.slots as usize)).filter(|&bytes| bytes < self.allocated())
     }
 
-    /// Returns a copy with a size of `bytes` bytes, which must suffice, and with room for another slot in group `next`.
+    /// Returns a copy with a size of `bytes` bytes, and with room for another slot in group `next`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]; [`Error::CannotGrow`] if the bytes do not suffice.
     pub(in crate::table) fn resized<S: Select>(&self, bytes: usize, next: Option<usize>) -> Result<Segment, Error> {
         let slots_of_group = |group| if !self.bytes().is_empty() { self.slots_in::<S>(group) } else { 0 };
         let mut new = Segment { bytes: Bytes::empty(), ..*self };

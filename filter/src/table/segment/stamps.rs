@@ -37,6 +37,7 @@ impl Segment {
     fn set_base_of(&mut self, group: usize, base: u64) {
         let position = self.bounds(group).0 - 1;
         let relative = base - self.base;
+        debug_assert!(relative < BASE_RANGE, "a base {relative} slices after that of the segment");
         self.bytes_mut()[position] = relative as u8;
     }
 
@@ -78,15 +79,15 @@ impl Segment {
         Stamped { value: slot >> self.stamp_bits, slice: base + 1 + self.slices_between(base, slot), index }
     }
 
-    /// Adds an entry to the front of a run. There must be [room](Self::slots_if_room) for it, and the forgotten slots
-    /// of its group must have been [dropped](Self::forget).
+    /// Adds an entry to the front of a run. There is [room](Self::slots_if_room) for it, and the forgotten slots of its
+    /// group are [dropped](Self::forget).
     #[inline(always)]
     pub(in crate::table) fn insert_stamped(&mut self, run: &Run, value: u64, slice: u64, in_group: usize) {
         self.insert_slot(run, 0, in_group);
         self.set_stamped(run, Stamped { value, slice, index: 0 });
     }
 
-    /// Moves an entry to another slice. The forgotten slots of its group must have been [dropped](Self::forget).
+    /// Moves an entry to another slice. The forgotten slots of its group are [dropped](Self::forget).
     pub(in crate::table) fn set_slice(&mut self, run: &Run, entry: Stamped, slice: u64) {
         self.set_stamped(run, Stamped { slice, ..entry });
     }
@@ -97,12 +98,15 @@ impl Segment {
         value << self.stamp_bits | slice & low_bits(self.stamp_bits())
     }
 
+    /// Returns true if a stamp in a group can stand for a slice.
+    fn can_stamp(&self, group: usize, slice: u64) -> bool {
+        let distance = slice.saturating_sub(self.base_of(group));
+        (1..=1 << self.stamp_bits).contains(&distance)
+    }
+
     #[inline(always)]
     fn set_stamped(&mut self, run: &Run, Stamped { value, slice, index }: Stamped) {
-        debug_assert!(
-            slice - self.base_of(run.group) <= 1 << self.stamp_bits,
-            "a slice beyond those that are remembered"
-        );
+        debug_assert!(self.can_stamp(run.group, slice), "a stamp cannot stand for slice {slice}");
         let bit = self.slot_bit(run, index);
         let width = self.width();
         let slot = self.stamped_slot(value, slice);
@@ -195,8 +199,9 @@ impl Segment {
         self.slots -= gone;
     }
 
-    /// Appends the values of a run to `values`, which must have room. Returns false if a slot is not valid.
+    /// Appends the values of a run to `values`, which has room. Returns false if a slot is not valid.
     pub(super) fn read_stamped(&self, run: Run, stamps: Stamps, values: &mut Vec<u64>) -> bool {
+        debug_assert!(values.capacity() - values.len() >= run.len, "no room for a run");
         let bits = self.stamp_bits();
         let base = self.base_of(run.group);
         let slots = (0..run.len).map(|index| self.slot(&run, index));

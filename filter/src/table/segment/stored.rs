@@ -12,9 +12,10 @@ use crate::table::entry::{MAX_ENTRY_COUNT, Payload, Stamps, slot_content, slots_
 
 impl Segment {
     /// Encodes the segment for [`decode`](Self::decode). Appends the segment's base, and then the base, the upper part
-    /// and the lower part of each group, in whole bytes. A segment that does not forget has no bases. `out` must have
-    /// room.
+    /// and the lower part of each group, in whole bytes. A segment that does not forget has no bases. `out` has
+    /// [room](Self::encoded_bytes).
     pub(in crate::table) fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert!(out.capacity().saturating_sub(out.len()) >= self.encoded_bytes(), "no room for a segment");
         if self.stamp_bits > 0 {
             out.extend_from_slice(&self.base.to_le_bytes());
         }
@@ -44,6 +45,7 @@ impl Segment {
     /// Fills an empty segment with `slots` slots, at least one, from the start of `bytes`, and removes the decoded
     /// bytes from `bytes`. Returns `None` if [`encode`](Self::encode) cannot have written them.
     pub(in crate::table) fn decode(mut self, slots: u32, bytes: &mut &[u8]) -> Result<Option<Segment>, Error> {
+        debug_assert!(self.slots == 0 && slots > 0);
         let (width, groups, base_bytes) = (self.width(), self.groups(), self.base_bytes());
         if self.stamp_bits > 0 {
             let Some((base, rest)) = bytes.split_first_chunk() else { return Ok(None) };
@@ -159,9 +161,10 @@ impl Segment {
         self.slots_of_group(group).all(|slot| slot != 0)
     }
 
-    /// Appends the values of a run to `values`, which must have room. Returns false if a slot belongs to no valid
-    /// entry, or to an entry with a count above `max_count`.
+    /// Appends the values of a run to `values`, which has room. Returns false if a slot belongs to no valid entry, or to
+    /// an entry with a count above `max_count`.
     fn read_entries(&self, run: Run, max_count: u64, values: &mut Vec<u64>) -> bool {
+        debug_assert!(values.capacity().saturating_sub(values.len()) >= run.len, "no room for a run");
         let mut index = 0;
         while index < run.len {
             let entry = self.entry(&run, index);
