@@ -353,7 +353,7 @@ impl Table {
     fn split_page(&mut self, path: Path, max_bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
         let pages = self.pages.bytes();
         let page = self.pages.get(path).bytes();
-        if self.pages.get(path).depth() == self.pages.bits() {
+        if self.pages.get(path).depth() == self.pages.depth() + self.pages.bits() {
             self.ask_for_directory(pages, max_bytes, admit)?;
             self.pages.prepare_split(path)?;
             self.directory_bytes = self.directory_bytes + self.pages.bytes() - pages;
