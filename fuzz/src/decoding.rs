@@ -365,7 +365,13 @@ fn emptied(filter: &Filter) -> Filter {
         (Content::Windowed(empty), Content::Windowed(filter)) => {
             let state = |filter: &WindowedFilter| {
                 let slices = filter.slices();
-                (slices.window(), slices.latest(), slices.remembered().to_vec(), filter.history(), filter.cursors())
+                (
+                    slices.window(),
+                    slices.latest(),
+                    slices.remembered().to_vec(),
+                    filter.history(),
+                    filter.sweep_positions(),
+                )
             };
             assert!(state(empty) == state(filter));
         }

@@ -48,7 +48,7 @@ pub struct WindowedFilter {
     expected: Table,
     overflow: Option<Box<Table>>,
     /// The position in each table where the next sweep for forgotten slots starts.
-    cursors: [Position; 2],
+    sweep_positions: [Position; 2],
     /// The sum of the hashes of all additions. Equal sums mean that the same items were added, in any order.
     history: u64,
 }
@@ -102,7 +102,7 @@ impl WindowedFilter {
         expected: Table,
         overflow: Option<Box<Table>>,
     ) -> WindowedFilter {
-        WindowedFilter { spec, capacity, slices, expected, overflow, cursors: [0; 2], history: 0 }
+        WindowedFilter { spec, capacity, slices, expected, overflow, sweep_positions: [0; 2], history: 0 }
     }
 
     /// Returns the options of the filter.
@@ -126,8 +126,8 @@ impl WindowedFilter {
     }
 
     /// Returns the position in each table where the next sweep for forgotten slots starts.
-    pub fn cursors(&self) -> [Position; 2] {
-        self.cursors
+    pub fn sweep_positions(&self) -> [Position; 2] {
+        self.sweep_positions
     }
 
     /// Returns the sum of the hashes of all additions.
@@ -135,9 +135,9 @@ impl WindowedFilter {
         self.history
     }
 
-    /// Restores the stored cursors and the stored history.
-    pub fn set_state(&mut self, cursors: [Position; 2], history: u64) {
-        self.cursors = cursors;
+    /// Restores the stored sweep positions and the stored history.
+    pub fn set_state(&mut self, sweep_positions: [Position; 2], history: u64) {
+        self.sweep_positions = sweep_positions;
         self.history = history;
     }
 
@@ -272,19 +272,19 @@ impl WindowedFilter {
         let has_many =
             |table: &Table, items: u64| table.slots() > items.saturating_add(items / 4).saturating_add(UNSWEPT_SLOTS);
         if has_many(&self.expected, items[EXPECTED]) {
-            self.cursors[EXPECTED] = self.expected.sweep(self.cursors[EXPECTED]);
+            self.sweep_positions[EXPECTED] = self.expected.sweep(self.sweep_positions[EXPECTED]);
         }
-        if self.expected.slots() == 0 && (self.expected.segments() > 1 || self.cursors[EXPECTED] > 0) {
+        if self.expected.slots() == 0 && (self.expected.segments() > 1 || self.sweep_positions[EXPECTED] > 0) {
             self.expected.clear();
-            self.cursors[EXPECTED] = 0;
+            self.sweep_positions[EXPECTED] = 0;
         }
         let Some(overflow) = &mut self.overflow else { return };
         if has_many(overflow, items[OVERFLOW]) {
-            self.cursors[OVERFLOW] = overflow.sweep(self.cursors[OVERFLOW]);
+            self.sweep_positions[OVERFLOW] = overflow.sweep(self.sweep_positions[OVERFLOW]);
         }
         if overflow.slots() == 0 || items[OVERFLOW] == 0 && overflow.slots() <= UNSWEPT_SLOTS {
             self.overflow = None;
-            self.cursors[OVERFLOW] = 0;
+            self.sweep_positions[OVERFLOW] = 0;
             // Forged slices may claim items that the table never had.
             self.slices.forget_table(OVERFLOW);
         }

@@ -57,7 +57,7 @@ impl Stored for WindowedFilter {
         append(header, &[self.initial_capacity(), length.map_or(0, NonZeroU64::get)]);
         header.extend_from_slice(&[number, flags, slices.remembered().len() as u8, 0, 0, 0, 0, 0]);
         append(header, &[slices.forgotten(), slices.latest(), self.history()]);
-        append(header, &self.cursors());
+        append(header, &self.sweep_positions());
         for Slice { until, items } in slices.remembered() {
             append(header, &[*until]);
             append(header, items);
@@ -92,7 +92,7 @@ pub(crate) struct WindowedHeader {
     state: (u64, u64),
     remembered: Vec<Slice>,
     history: u64,
-    cursors: [Position; 2],
+    sweep_positions: [Position; 2],
     expected: table::Record,
     overflow: Option<table::Record>,
 }
@@ -111,8 +111,8 @@ impl WindowedHeader {
         let window = window.filter(|_| is_sound).ok_or(DecodeError::Corrupt)?;
         let capacity = capacity.ok_or(DecodeError::Corrupt)?;
         let (state, history) = ((fields.u64()?, fields.u64()?), fields.u64()?);
-        let cursors = [fields.u64()?, fields.u64()?];
-        if cursors.iter().any(|&cursor| cursor >= END) {
+        let sweep_positions = [fields.u64()?, fields.u64()?];
+        if sweep_positions.iter().any(|&position| position >= END) {
             return Err(DecodeError::Corrupt);
         }
         let remembered = decode_all(number.into(), || decode_slice(fields))?;
@@ -129,7 +129,7 @@ impl WindowedHeader {
         if overflow.is_none() && remembered.iter().any(is_in_overflow) {
             return Err(DecodeError::Corrupt);
         }
-        Ok(WindowedHeader { spec, capacity, window, state, remembered, history, cursors, expected, overflow })
+        Ok(WindowedHeader { spec, capacity, window, state, remembered, history, sweep_positions, expected, overflow })
     }
 }
 
@@ -147,7 +147,7 @@ impl Described for WindowedHeader {
         let overflow = self.overflow.as_ref().map(table::Record::build).transpose()?;
         let overflow = overflow.map(try_box).transpose()?;
         let mut filter = WindowedFilter::from_parts(self.spec, self.capacity, slices, self.expected.build()?, overflow);
-        filter.set_state(self.cursors, self.history);
+        filter.set_state(self.sweep_positions, self.history);
         Ok(filter.into_content()?)
     }
 }
