@@ -1,6 +1,7 @@
 //! Paths: the bits of a hash that lead from the directory to a fingerprint.
 
-/// The 128 bits of an item's hash. Each level of the table consumes the next bits, from the top.
+/// The 128 bits of an item's hash, scaled in a table of fixed size. The directory, the segment, the group and the
+/// fingerprint take the next bits each, from the top.
 pub(super) type Path = u128;
 
 /// Returns `bits` bits of a path, at most 63, after the first `skip` bits. All of them are among the first 64.
