@@ -8,7 +8,7 @@ use crate::reply_error::{Error, Limit};
 use crate::server::Server;
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::{self, Header};
-use oxbloom_filter::internals::{CreateParams, FilterKind, Hash, InsertOptions, Interrupted, MergeOp};
+use oxbloom_filter::internals::{CreateParams, Hash, InsertOptions, Interrupted, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 
 /// Decides whether a filter may take more memory. If not, remembers which limit was exceeded.
@@ -129,9 +129,10 @@ pub(crate) fn insert(
     options: &InsertOptions,
 ) -> (usize, Option<Error>) {
     let before = Footprint::of(filter);
-    let admission = match filter.kind() {
-        FilterKind::Classic => Admission::of_new_layer(server, before.bytes),
-        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => Admission::new(server, before.bytes),
+    let admission = if filter.grows_by_layers() {
+        Admission::of_new_layer(server, before.bytes)
+    } else {
+        Admission::new(server, before.bytes)
     };
     let inserted = filter.insert_hashes(hashes, new, renewed, options, &mut |bytes| admission.admits(bytes));
     statistics::on_insert(filter, before, inserted.is_ok());

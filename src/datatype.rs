@@ -19,47 +19,22 @@ use crate::rdb_stream::RdbStream;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server};
 use crate::statistics;
-use oxbloom_filter::internals::FilterKind;
-use oxbloom_filter::internals::codec::{self, classic, header};
-use oxbloom_filter::{DecodeError, Filter};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::codec::{self, Encoding};
 
-/// A data type. The values of each data type are filters.
+/// A data type: the values of an encoding.
 struct DataType {
-    /// The name, which must have nine characters.
-    name: &'static CStr,
+    encoding: Encoding,
     /// The family whose commands create the values.
     family: &'static Family,
-    /// The version of the encoding that is written.
-    version: u32,
-    /// Reads a filter in the encoding of this version or an earlier one.
-    decode: fn(&mut RdbStream, u32, &Admission) -> Result<Filter, DecodeError>,
     rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
     /// The server's handle of the type.
     handle: AtomicPtr<raw::RedisModuleType>,
 }
 
-const OWN: usize = 0;
-const CLASSIC: usize = 1;
-
-/// All data types.
-static TYPES: [DataType; 2] = [
-    DataType {
-        name: c"oxbloom--",
-        family: &BLOOM,
-        version: header::VERSION as u32,
-        decode: |file, _, admission| codec::read_own_rdb(file, &mut |bytes| admission.admits(bytes)),
-        rdb_load: rdb_load::<OWN>,
-        handle: AtomicPtr::new(ptr::null_mut()),
-    },
-    DataType {
-        name: c"MBbloom--",
-        family: &BLOOM,
-        version: classic::VERSION,
-        decode: |file, version, admission| codec::read_classic_rdb(version, file, &mut |bytes| admission.admits(bytes)),
-        rdb_load: rdb_load::<CLASSIC>,
-        handle: AtomicPtr::new(ptr::null_mut()),
-    },
-];
+/// All data types, by [`Encoding`].
+static TYPES: [DataType; Encoding::ALL.len()] =
+    [DataType::new::<{ Encoding::Own as usize }>(), DataType::new::<{ Encoding::Classic as usize }>()];
 
 /// Returns the server's handle of a filter's data type.
 pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
@@ -78,11 +53,17 @@ pub(crate) fn register(ctx: &Context) -> bool {
 }
 
 impl DataType {
-    fn of(filter: &Filter) -> &'static DataType {
-        match filter.kind() {
-            FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => &TYPES[OWN],
-            FilterKind::Classic => &TYPES[CLASSIC],
+    const fn new<const ENCODING: usize>() -> DataType {
+        DataType {
+            encoding: Encoding::ALL[ENCODING],
+            family: &BLOOM,
+            rdb_load: rdb_load::<ENCODING>,
+            handle: AtomicPtr::new(ptr::null_mut()),
         }
+    }
+
+    fn of(filter: &Filter) -> &'static DataType {
+        &TYPES[Encoding::of(filter.kind()) as usize]
     }
 
     fn register(&self, ctx: &Context) -> bool {
@@ -107,10 +88,11 @@ impl DataType {
             copy2: None,
             aux_save2: None,
         };
-        let version = self.version as c_int;
+        let version = self.encoding.version() as c_int;
         // SAFETY: the context is alive, the name has nine characters and a NUL, and the server copies the methods.
-        let handle =
-            unsafe { call!(RedisModule_CreateDataType(ctx.as_raw(), self.name.as_ptr(), version, &mut methods)) };
+        let handle = unsafe {
+            call!(RedisModule_CreateDataType(ctx.as_raw(), self.encoding.type_name().as_ptr(), version, &mut methods))
+        };
         self.handle.store(handle, Ordering::Relaxed);
         !handle.is_null()
     }
@@ -138,16 +120,14 @@ pub(crate) fn into_value(filter: Filter) -> *mut c_void {
 ///
 /// Only the server may call this and the callbacks below, with a file, key or value that lives for the time of the call
 /// and that nobody else changes.
-unsafe extern "C" fn rdb_load<const TYPE: usize>(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
     let mut file = RdbStream::new(unsafe { Io::new(rdb) });
     catch_panic(c"rdb_load", ptr::null_mut(), || {
         let server = Server::without_context();
         let admission = Admission::new(&server, 0);
-        let decoded = match u32::try_from(version) {
-            Ok(version) if version <= TYPES[TYPE].version => (TYPES[TYPE].decode)(&mut file, version, &admission),
-            _ => Err(DecodeError::NewerVersion),
-        };
+        let version = u64::try_from(version).unwrap_or(u64::MAX);
+        let decoded = Encoding::ALL[ENCODING].read(version, &mut file, &mut |bytes| admission.admits(bytes));
         match decoded {
             Ok(filter) => into_value(filter),
             Err(error) => {

@@ -259,7 +259,7 @@ pub(crate) type Figures<const N: usize> = [(&'static CStr, u64); N];
 
 /// Returns the figures of each layout.
 pub(crate) fn by_layout() -> [(&'static CStr, Figures<11>); LAYOUTS.len()] {
-    FilterKind::ALL.map(|kind| (kind.name(), LAYOUTS[kind as usize].figures()))
+    std::array::from_fn(|kind| (FilterKind::ALL[kind].name(), LAYOUTS[kind].figures()))
 }
 
 /// Returns the figures of all layouts together.

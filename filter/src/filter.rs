@@ -505,6 +505,11 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.grows_in_small_steps())
     }
 
+    /// Returns true if the filter grows by whole layers, whose sizes may be beyond all addresses.
+    pub fn grows_by_layers(&self) -> bool {
+        for_each_kind!(&self.0, filter => filter.grows_by_layers())
+    }
+
     /// Returns the filter, if it counts.
     pub fn counting(&self) -> Option<&CountingFilter> {
         CountingFilter::of(&self.0)

@@ -62,33 +62,45 @@ pub struct Parameters {
     pub window: Option<Window>,
 }
 
-/// The kinds of filters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FilterKind {
-    /// Bits in blocks, which are cache lines except in small filters; and a table if the filter has grown.
-    Native,
-    /// Fingerprints with their counts, in a table.
-    Counting,
-    /// Fingerprints with the slices in which they expire, in tables.
-    Windowed,
-    /// RedisBloom's bits.
-    Classic,
+/// Declares the kinds of filters: for each, its name, and its code in our own headers.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal, $code:expr;)*) => {
+        /// The kinds of filters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FilterKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl FilterKind {
+            /// The kinds, in the order of their discriminants.
+            pub const ALL: &[FilterKind] = &[$(FilterKind::$kind),*];
+
+            /// Returns the name of the kind, in the form in which a module hands texts to its server.
+            pub const fn name(self) -> &'static CStr {
+                match self {
+                    $(FilterKind::$kind => $name,)*
+                }
+            }
+
+            /// Returns the code of the kind in our own headers, or `None` if it has an encoding of its own.
+            pub const fn code(self) -> Option<u8> {
+                match self {
+                    $(FilterKind::$kind => $code,)*
+                }
+            }
+        }
+    };
 }
 
-impl FilterKind {
-    /// The kinds, in the order of their discriminants.
-    pub const ALL: [FilterKind; 4] =
-        [FilterKind::Native, FilterKind::Counting, FilterKind::Windowed, FilterKind::Classic];
-
-    /// Returns the name of the kind, in the form in which a module hands texts to its server.
-    pub const fn name(self) -> &'static CStr {
-        match self {
-            FilterKind::Native => c"native",
-            FilterKind::Counting => c"counting",
-            FilterKind::Windowed => c"windowed",
-            FilterKind::Classic => c"classic",
-        }
-    }
+kinds! {
+    /// Bits in blocks, which are cache lines except in small filters; and a table if the filter has grown.
+    Native = c"native", Some(0);
+    /// Fingerprints with their counts, in a table.
+    Counting = c"counting", Some(2);
+    /// Fingerprints with the slices in which they expire, in tables.
+    Windowed = c"windowed", Some(3);
+    /// RedisBloom's bits.
+    Classic = c"classic", None;
 }
 
 /// The layout of the bits in memory, with its parameters.

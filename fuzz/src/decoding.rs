@@ -5,7 +5,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
-use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin, Sink, Source, classic};
+use oxbloom_filter::internals::codec::{self, Encoding, Header, LoadedChunk, Origin, Sink, Source};
 use oxbloom_filter::internals::{
     Content, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Kind, Layout, MergeOp, OnDuplicate, Table,
     WindowedFilter,
@@ -399,12 +399,8 @@ pub(crate) fn through_a_dump(filter: &Filter) -> Filter {
 pub(crate) fn through_a_file(filter: &Filter) -> Filter {
     let file = saved(filter);
     let mut reader = Reader(&file);
-    let copy = match filter.kind() {
-        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => {
-            codec::read_own_rdb(&mut reader, &mut |_| true)
-        }
-        FilterKind::Classic => codec::read_classic_rdb(classic::VERSION, &mut reader, &mut |_| true),
-    };
+    let encoding = Encoding::of(filter.kind());
+    let copy = encoding.read(encoding.version().into(), &mut reader, &mut |_| true);
     assert!(reader.0.is_empty());
     copy.expect("a sound file")
 }
@@ -416,11 +412,12 @@ pub(crate) fn saved(filter: &Filter) -> Vec<u8> {
 }
 
 fn load_own(file: &[u8]) -> Result<Filter, DecodeError> {
-    codec::read_own_rdb(&mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
+    let version = Encoding::Own.version().into();
+    Encoding::Own.read(version, &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
 }
 
 fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
-    codec::read_classic_rdb(version, &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
+    Encoding::Classic.read(version.into(), &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
 }
 
 /// Returns one of our own headers with the right checksum, and other bytes unchanged.

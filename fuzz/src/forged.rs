@@ -156,11 +156,7 @@ fn load_file(case: &str, values: &[Part], encoding: u64, kind: FilterKind) -> Op
 /// Loads a file of a version, unless it claims more than `max_memory` bytes. Only classic filters have several
 /// versions.
 fn load_saved(file: &[u8], kind: FilterKind, version: u64, max_memory: u64) -> Result<Filter, DecodeError> {
-    let (mut file, admit) = (Reader(file), &mut |bytes| bytes <= max_memory);
-    match kind {
-        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => codec::read_own_rdb(&mut file, admit),
-        FilterKind::Classic => codec::read_classic_rdb(version as u32, &mut file, admit),
-    }
+    codec::Encoding::of(kind).read(version, &mut Reader(file), &mut |bytes| bytes <= max_memory)
 }
 
 /// Loads a stream, as a client and as a replica. Replicas accept more classic headers.

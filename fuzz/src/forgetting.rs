@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, SealedChunk};
-use oxbloom_filter::internals::codec::{self, Header, Origin};
+use oxbloom_filter::internals::codec::{self, Encoding, Header, Origin};
 use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -153,7 +153,8 @@ impl Subject {
     fn copied(&self) -> Filter {
         let mut file = Writer::default();
         codec::write_rdb(&self.filter, &mut file).expect("little memory");
-        let from_file = codec::read_own_rdb(&mut Reader(&file.0), &mut |_| true).expect("a sound file");
+        let version = Encoding::Own.version().into();
+        let from_file = Encoding::Own.read(version, &mut Reader(&file.0), &mut |_| true).expect("a sound file");
         check_same(&from_file, &self.filter.try_clone().expect("little memory"));
         Filter::from_bytes(&self.filter.to_bytes().expect("little memory")).expect("sound bytes")
     }

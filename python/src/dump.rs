@@ -21,8 +21,8 @@
 
 use std::borrow::Cow;
 
-use oxbloom_filter::internals::codec::{self, Sink, Source, classic, header};
-use oxbloom_filter::internals::{Admit, Bytes, FilterKind};
+use oxbloom_filter::internals::codec::{self, Encoding, Sink, Source};
+use oxbloom_filter::internals::{Admit, Bytes};
 use oxbloom_filter::{DecodeError, Error, Filter};
 
 const MODULE_VALUE: u8 = 7;
@@ -39,34 +39,25 @@ const FIRST_RDB_VERSION: u16 = 8;
 
 const FOOTER_BYTES: usize = 2 + 8;
 
-const OWN_TYPE: u64 = type_id(b"oxbloom--");
-const CLASSIC_TYPE: u64 = type_id(b"MBbloom--");
 const VERSION_BITS: u32 = 10;
 
-/// Returns the ID of a data type, without a version.
-const fn type_id(name: &[u8; 9]) -> u64 {
-    let (mut id, mut index) = (0, 0);
-    while index < name.len() {
-        let letter = name[index];
-        let code = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'-' => 62,
-            _ => 63,
-        };
-        id = id << 6 | code as u64;
-        index += 1;
-    }
-    id << VERSION_BITS
+/// Returns the ID of the data type of an encoding, without a version.
+fn type_id(encoding: Encoding) -> u64 {
+    let code = |letter: &u8| match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'-' => 62,
+        _ => 63,
+    };
+    let letters = encoding.type_name().to_bytes().iter();
+    letters.fold(0, |id, letter| id << 6 | u64::from(code(letter))) << VERSION_BITS
 }
 
 /// Encodes a filter as a DUMP payload.
 pub(crate) fn encode(filter: &Filter) -> Result<Vec<u8>, Error> {
-    let id = match filter.kind() {
-        FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => OWN_TYPE | u64::from(header::VERSION),
-        FilterKind::Classic => CLASSIC_TYPE | u64::from(classic::VERSION),
-    };
+    let encoding = Encoding::of(filter.kind());
+    let id = type_id(encoding) | u64::from(encoding.version());
     let mut writer = Writer { bytes: Vec::new(), failed: false };
     writer.append(&[MODULE_VALUE]);
     writer.length(id);
@@ -137,12 +128,8 @@ pub(crate) fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeE
     let mut reader = Reader(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?);
     let id = reader.length()?;
     let (name, version) = (id >> VERSION_BITS << VERSION_BITS, id & ((1 << VERSION_BITS) - 1));
-    let filter = match name {
-        OWN_TYPE if version > header::VERSION.into() => return Err(DecodeError::NewerVersion),
-        OWN_TYPE => codec::read_own_rdb(&mut reader, admit)?,
-        CLASSIC_TYPE => codec::read_classic_rdb(version as u32, &mut reader, admit)?,
-        _ => return Err(DecodeError::Corrupt),
-    };
+    let encoding = Encoding::ALL.into_iter().find(|&encoding| type_id(encoding) == name);
+    let filter = encoding.ok_or(DecodeError::Corrupt)?.read(version, &mut reader, admit)?;
     if reader.length()? == END && reader.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }
 }
 

@@ -49,7 +49,7 @@ struct Given<'a> {
 }
 
 /// The options, in the order of COMMAND DOCS and of replication.
-static OPTIONS: [OptionRow; 16] = [
+static OPTIONS: &[OptionRow] = &[
     OptionRow {
         set: |options, given| {
             let capacity = given.value.integer().ok_or(Error::InsertBadCapacity)?;

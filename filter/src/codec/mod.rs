@@ -15,16 +15,65 @@ mod header;
 mod loader;
 mod own;
 
+use std::ffi::CStr;
+
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::stored::{self as classic, ClassicHeader};
 use crate::kind::{Content, Described, Kind};
 use crate::memory::Admit;
+use crate::spec::FilterKind;
 use crate::stored::{chunk, section};
 
 pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source, Stored};
 pub use loader::Loader;
+
+/// The encodings of RDB values. Each has a data type of its own in the server's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// That of our own filters.
+    Own,
+    /// RedisBloom's.
+    Classic,
+}
+
+impl Encoding {
+    /// The encodings, in the order of their discriminants.
+    pub const ALL: [Encoding; 2] = [Encoding::Own, Encoding::Classic];
+
+    /// Returns the encoding of a kind of filters.
+    pub fn of(kind: FilterKind) -> Encoding {
+        if kind.code().is_some() { Encoding::Own } else { Encoding::Classic }
+    }
+
+    /// Returns the name of the data type.
+    pub const fn type_name(self) -> &'static CStr {
+        match self {
+            Encoding::Own => c"oxbloom--",
+            Encoding::Classic => c"MBbloom--",
+        }
+    }
+
+    /// Returns the version that is written.
+    pub const fn version(self) -> u32 {
+        match self {
+            Encoding::Own => crate::stored::header::VERSION as u32,
+            Encoding::Classic => classic::VERSION,
+        }
+    }
+
+    /// Reads a filter in a version of this encoding. Calls `admit` with the bytes that it will take; `admit` may reject
+    /// them.
+    pub fn read(self, version: u64, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+        match (self, u32::try_from(version)) {
+            (_, Ok(version)) if version > self.version() => Err(DecodeError::NewerVersion),
+            (_, Err(_)) => Err(DecodeError::NewerVersion),
+            (Encoding::Own, Ok(_)) => own::read_rdb(source, admit),
+            (Encoding::Classic, Ok(version)) => classic::read_rdb(version, source, admit).map(Filter::from),
+        }
+    }
+}
 
 /// A filter, by its encoding.
 enum Format<'a> {
@@ -74,18 +123,6 @@ pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
             Ok(())
         }
     }
-}
-
-/// Reads one of our own filters from RDB values. Calls `admit` with the bytes that it will take, and with those that a
-/// table takes beyond what the header said; `admit` may reject them.
-pub fn read_own_rdb(source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
-    own::read_rdb(source, admit)
-}
-
-/// Reads a filter from RDB values in a version of RedisBloom's format. Calls `admit` with the bytes of each layer;
-/// `admit` may reject them.
-pub fn read_classic_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
-    classic::read_rdb(version, source, admit).map(Filter::from)
 }
 
 /// Returns the header of a dump stream.

@@ -63,7 +63,7 @@ pub(crate) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(),
     Ok(())
 }
 
-/// See [`read_own_rdb`](super::read_own_rdb).
+/// See [`Encoding::read`](super::Encoding::read).
 pub(crate) fn read_rdb(source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let first = source.string()?;
     let (packed, checksum) = first.as_ref().split_last_chunk().ok_or(DecodeError::Corrupt)?;

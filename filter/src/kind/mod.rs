@@ -1,8 +1,9 @@
 //! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
 //!
-//! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder,
-//! and add it to the lists: here [`Content`], [`for_each_kind`], [`create`] and [`plan`]; [`Layout`] and
-//! [`FilterKind`]; the kinds in the codec, and the code in its [headers](crate::stored::header).
+//! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder.
+//! Add a row to [`FilterKind`], and its parameters to [`Layout`]. Then the compiler names what is left: [`Content`],
+//! [`for_each_kind`], [`create`] and [`plan`] here, and the encodings in the codec. The module needs an option that
+//! chooses the kind, and what it contradicts (`commands/option_rows.rs` and `commands/options.rs`).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
@@ -91,6 +92,10 @@ pub trait Kind: Sized {
     /// Returns true if many additions allocate a little memory each. Otherwise, few additions allocate much.
     fn grows_in_small_steps(&self) -> bool {
         true
+    }
+    /// Returns true if the filter grows by whole layers, whose sizes may be beyond all addresses.
+    fn grows_by_layers(&self) -> bool {
+        false
     }
     /// Returns the number of layers.
     fn num_layers(&self) -> usize;

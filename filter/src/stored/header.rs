@@ -1,7 +1,7 @@
 //! The header of our own filters: all parameters and counts of a filter, without its items.
 //!
 //! ```text
-//!  0   "OXB", version (2)
+//!  0   "OXB", version (3)
 //!  4   kind (0: blocks of bits, 2: a counting table, 3: tables that forget), three zero bytes
 //!  8   expansion (u32; 0: does not grow)
 //!  12  sections (u32): 2 if the filter has a further table, otherwise 1
@@ -24,7 +24,7 @@ use super::fields::Fields;
 use super::section::sections;
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
-use crate::spec::{ErrorRate, Growth, OwnSpec};
+use crate::spec::{ErrorRate, FilterKind, Growth, OwnSpec};
 
 /// The version of the encoding that is written, and the only one that is read: no earlier version was ever released.
 /// From the first release on, each version reads all released versions before it, and rejects later ones.
@@ -37,17 +37,6 @@ const MAGIC: &[u8] = b"OXB";
 
 /// The size of the checksum at the end of a header.
 pub const CHECKSUM_BYTES: usize = 8;
-
-/// The code of a kind of filters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KindCode {
-    /// Blocks of bits, and a table if the filter has grown.
-    Native = 0,
-    /// A table that counts.
-    Counting = 2,
-    /// Tables that forget.
-    Windowed = 3,
-}
 
 /// The fields with which all of our headers start.
 pub struct Preamble<'a> {
@@ -67,21 +56,22 @@ pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 impl Preamble<'_> {
-    /// Decodes the fields that all headers have, from a header without its checksum. Returns the code of the kind, too.
-    pub fn decode(unsealed: &[u8]) -> Result<(u8, Preamble<'_>), DecodeError> {
+    /// Decodes the fields that all headers have, from a header without its checksum. Returns the kind, too.
+    pub fn decode(unsealed: &[u8]) -> Result<(FilterKind, Preamble<'_>), DecodeError> {
         let mut fields = Fields(unsealed.strip_prefix(MAGIC).ok_or(DecodeError::Corrupt)?);
         match fields.u8()?.cmp(&VERSION) {
             Ordering::Less => return Err(DecodeError::Corrupt),
             Ordering::Equal => {}
             Ordering::Greater => return Err(DecodeError::NewerVersion),
         }
-        let code = fields.u8()?;
+        let code = Some(fields.u8()?);
+        let kind = FilterKind::ALL.iter().find(|kind| kind.code() == code).ok_or(DecodeError::NewerVersion)?;
         fields.zeros(3)?;
         let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
         let sections = fields.u32()?;
         let seed = fields.u64()?;
         let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
-        Ok((code, Preamble { spec: OwnSpec { seed, error_rate, growth }, sections, fields }))
+        Ok((*kind, Preamble { spec: OwnSpec { seed, error_rate, growth }, sections, fields }))
     }
 }
 
@@ -94,7 +84,7 @@ pub fn encode(filter: &dyn Stored) -> Result<Vec<u8>, Error> {
     let mut header = try_vec(MAX_BYTES)?;
     let spec = filter.spec();
     header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&[VERSION, filter.code() as u8, 0, 0, 0]);
+    header.extend_from_slice(&[VERSION, filter.kind().code().unwrap_or_default(), 0, 0, 0]);
     header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
     header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
     header.extend_from_slice(&spec.seed.to_le_bytes());

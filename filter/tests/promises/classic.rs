@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin};
+use oxbloom_filter::internals::codec::{self, Encoding, Header, LoadedChunk, Origin};
 use oxbloom_filter::internals::{Bytes, CreateParams, ErrorRate, Growth, Layout, MAX_ITEMS, classic};
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
@@ -287,7 +287,7 @@ fn a_file_with_items_that_cannot_be_counted_is_rejected() {
     {
         let layer = [100, 0.005f64.to_bits(), 8, 11.027754f64.to_bits(), 1152, 0, items];
         let numbers = [items.wrapping_mul(2), 2, 5, 2].into_iter().chain([layer, layer].concat());
-        let loaded = codec::read_classic_rdb(4, &mut Forged(numbers.collect()), &mut |_| true);
+        let loaded = Encoding::Classic.read(4, &mut Forged(numbers.collect()), &mut |_| true);
         assert_eq!(loaded.err(), expected, "{items}");
     }
 }

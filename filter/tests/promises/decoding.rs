@@ -122,12 +122,20 @@ fn a_later_version_is_reported_and_not_taken_for_damage() {
 }
 
 #[test]
+fn an_unknown_kind_is_one_of_a_later_version() {
+    for kind in [1, 4, 255] {
+        let mut body = body(&grown());
+        body[4] = kind;
+        assert_eq!(decode(&with_checksum(&body)).err(), Some(DecodeError::NewerVersion), "kind {kind}");
+    }
+}
+
+#[test]
 fn impossible_numbers_are_rejected() {
     const FIRST_LAYER: usize = 32;
     let number = |value: u64| value.to_le_bytes().to_vec();
     let impossible: &[(&str, usize, Vec<u8>)] = &[
         ("magic", 0, b"oxb".to_vec()),
-        ("layout", 4, vec![1]),
         ("reserved bytes", 5, vec![0, 0, 1]),
         ("layers of a filter that does not grow", 8, vec![0; 4]),
         ("no layers", 12, vec![0; 4]),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use oxbloom_filter::internals::codec::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR};
-use oxbloom_filter::internals::codec::{self, Origin, Sink, Source, classic, packing};
+use oxbloom_filter::internals::codec::{self, Encoding, Origin, Sink, Source, packing};
 use oxbloom_filter::internals::{
     Admit, BlockedLayer, Bytes, Content, CreateParams, ErrorRate, FilterKind, Growth, Hash, Interrupted, Layout,
     NativeFilter, OnDuplicate,
@@ -229,10 +229,8 @@ pub(crate) fn read_values(filter: &Filter, mut bytes: &[u8]) -> Result<Filter, D
 impl File {
     /// Reads a filter of a kind, and checks that nothing is left.
     fn read(mut self, kind: FilterKind, admit: Admit<'_>) -> Result<Filter, DecodeError> {
-        let filter = match kind {
-            FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => codec::read_own_rdb(&mut self, admit),
-            FilterKind::Classic => codec::read_classic_rdb(classic::VERSION, &mut self, admit),
-        };
+        let encoding = Encoding::of(kind);
+        let filter = encoding.read(encoding.version().into(), &mut self, admit);
         assert!(self.0.is_empty() || filter.is_err());
         filter
     }
@@ -306,7 +304,7 @@ pub(crate) fn read_file<B: AsRef<[u8]>>(
     for (content, checksum) in chunks {
         file.0.extend([Value::String(content.as_ref().to_vec()), Value::Unsigned(checksum)]);
     }
-    codec::read_own_rdb(&mut file, &mut |_| true)
+    file.read(FilterKind::Native, &mut |_| true)
 }
 
 /// Returns the number of bytes that a filter requests from an allocator that aligns to cache lines.

@@ -297,6 +297,10 @@ impl Kind for ClassicFilter {
         false
     }
 
+    fn grows_by_layers(&self) -> bool {
+        true
+    }
+
     fn num_layers(&self) -> usize {
         self.layers.len()
     }

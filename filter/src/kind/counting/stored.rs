@@ -18,16 +18,16 @@ use crate::error::DecodeError;
 use crate::kind::Described;
 use crate::kind::counting::CountingFilter;
 use crate::kind::{Content, Kind};
-use crate::spec::OwnSpec;
+use crate::spec::{FilterKind, OwnSpec};
 use crate::stored::Stored;
-use crate::stored::header::{KindCode, Preamble};
+use crate::stored::header::Preamble;
 use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
 use crate::table::Payload;
 
 impl Stored for CountingFilter {
-    fn code(&self) -> KindCode {
-        KindCode::Counting
+    fn kind(&self) -> FilterKind {
+        FilterKind::Counting
     }
 
     fn spec(&self) -> &OwnSpec {

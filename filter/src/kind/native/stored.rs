@@ -16,16 +16,16 @@ use crate::kind::Described;
 use crate::kind::native::NativeFilter;
 use crate::kind::{Content, Kind};
 use crate::sizing::BlockShape;
-use crate::spec::{Growth, OwnSpec};
+use crate::spec::{FilterKind, Growth, OwnSpec};
 use crate::stored::Stored;
-use crate::stored::header::{KindCode, Preamble};
+use crate::stored::header::Preamble;
 use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
 use crate::table::{Addressing, Payload, Table};
 
 impl Stored for NativeFilter {
-    fn code(&self) -> KindCode {
-        KindCode::Native
+    fn kind(&self) -> FilterKind {
+        FilterKind::Native
     }
 
     fn spec(&self) -> &OwnSpec {

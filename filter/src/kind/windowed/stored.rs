@@ -26,10 +26,10 @@ use crate::kind::Described;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::windowed::slices::{Slice, Slices};
 use crate::kind::{Content, Kind};
-use crate::spec::{Growth, OwnSpec};
+use crate::spec::{FilterKind, Growth, OwnSpec};
 use crate::stored::Stored;
 use crate::stored::fields::{Fields, decode_all};
-use crate::stored::header::{KindCode, Preamble};
+use crate::stored::header::Preamble;
 use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
 use crate::table::{END, Payload, Position, Stamps};
@@ -39,8 +39,8 @@ const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
 
 impl Stored for WindowedFilter {
-    fn code(&self) -> KindCode {
-        KindCode::Windowed
+    fn kind(&self) -> FilterKind {
+        FilterKind::Windowed
     }
 
     fn spec(&self) -> &OwnSpec {
