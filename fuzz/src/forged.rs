@@ -15,7 +15,7 @@
 
 use std::num::NonZeroU64;
 
-use oxbloom_filter::internals::codec::{self, Header, Origin, Sink as _, classic};
+use oxbloom_filter::internals::codec::{self, Encoding, Header, Origin, Sink as _};
 use oxbloom_filter::internals::{FilterKind, InsertOptions, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 use testkit::forgery::{ENTRIES, Entries, Forgery, KINDS, Sealed};
@@ -156,7 +156,7 @@ fn load_file(case: &str, values: &[Part], encoding: u64, kind: FilterKind) -> Op
 /// Loads a file of a version, unless it claims more than `max_memory` bytes. Only classic filters have several
 /// versions.
 fn load_saved(file: &[u8], kind: FilterKind, version: u64, max_memory: u64) -> Result<Filter, DecodeError> {
-    codec::Encoding::of(kind).read(version, &mut Reader(file), &mut |bytes| bytes <= max_memory)
+    Encoding::of(kind).read(version, &mut Reader(file), &mut |bytes| bytes <= max_memory)
 }
 
 /// Loads a stream, as a client and as a replica. Replicas accept more classic headers.
@@ -221,7 +221,8 @@ impl Subject<'_> {
         let copy = copy.unwrap_or_else(|error| panic!("{name}: cannot be loaded from bytes: {error}"));
         assert!(copy.to_bytes().expect("little memory") == saved, "{name}: changed when it was loaded");
         let file = self::saved(filter);
-        let load = || load_saved(&file, filter.kind(), classic::VERSION.into(), u64::MAX);
+        let version = Encoding::of(filter.kind()).version().into();
+        let load = || load_saved(&file, filter.kind(), version, u64::MAX);
         let copy = timed(&format!("{name}, loading a file"), load);
         let copy = copy.unwrap_or_else(|error| panic!("{name}: cannot be loaded from a file: {error}"));
         assert!(copy.to_bytes().expect("little memory") == saved, "{name}: changed when its file was loaded");
