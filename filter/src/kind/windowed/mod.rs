@@ -161,12 +161,12 @@ impl WindowedFilter {
         let is_rolling = self.slices.window().rolling;
         let known_in = self.table_of(hash, forgotten_before, is_full);
         let refresh = self.renews(options);
-        if known_in == Some(EXPECTED) && !refresh {
+        if known_in.is_some() && !refresh {
             return Ok(AddOutcome::Unchanged);
         }
 
         // Only a new item in a filter that rolls takes the place of others.
-        let takes_room = is_rolling && known_in != Some(EXPECTED);
+        let takes_room = is_rolling && known_in.is_none();
         let spare = if takes_room { self.slices.room().saturating_sub(1) } else { u64::MAX };
         let Step { forgotten, slice } = self.slices.step(now, options.lifetime, spare).ok_or(Error::CannotGrow)?;
         let table_index = match (known_in, self.spec.growth) {
@@ -212,9 +212,8 @@ impl WindowedFilter {
         refresh || is_asked_for && length.is_some()
     }
 
-    /// Returns the index of the table that remembers an item. If a new item would fit into the first table, an item
-    /// that is present needs no other treatment: then this does not search the first table, and returns `None` for its
-    /// items.
+    /// Returns the index of the table that remembers an item. Does not search the first table if a new item would fit
+    /// there: the table then treats it in the same way, new or not.
     #[inline(always)]
     fn table_of(&self, hash: Hash, forgotten: u64, is_full: bool) -> Option<usize> {
         if self.overflow.as_ref().is_some_and(|table| table.remembers(hash, forgotten)) {
