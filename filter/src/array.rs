@@ -156,7 +156,8 @@ impl<const N: usize, T: Copy> Array<N, T> {
             return;
         }
         let Some(base) = relocate(self.base()) else { return };
-        let (was, offset) = (self.offset, padding(base, self.padded));
+        let was = self.offset;
+        let offset = padding(base, self.padded);
         // SAFETY: the new allocation has the size of the old one, and holds the elements `was` bytes from its base
         // (invariant 3).
         unsafe {

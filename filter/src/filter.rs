@@ -76,7 +76,8 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn insert(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
-        let (hashes, mut new) = ([self.hash(item.as_ref())], [false]);
+        let hashes = [self.hash(item.as_ref())];
+        let mut new = [false];
         let inserted = self.insert_hashes(&hashes, &mut new, &mut [], &InsertOptions::default(), &mut |_bytes| true);
         inserted.map(|()| new[0]).map_err(|interrupted| interrupted.error)
     }
@@ -94,7 +95,8 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn contains_batch<T: AsRef<[u8]>>(&self, items: impl IntoIterator<Item = T>) -> Vec<bool> {
-        let (mut all, mut found) = (Vec::new(), [false; BATCH]);
+        let mut all = Vec::new();
+        let mut found = [false; BATCH];
         let Ok(()) = in_batches(items, |items| {
             let batch = self.hash_batch(items.iter().map(AsRef::as_ref));
             let found = &mut found[..items.len()];
@@ -124,7 +126,8 @@ impl Filter {
         &mut self,
         items: impl IntoIterator<Item = T>,
     ) -> Result<Vec<bool>, Interrupted> {
-        let (mut all, mut new) = (Vec::new(), [false; BATCH]);
+        let mut all = Vec::new();
+        let mut new = [false; BATCH];
         in_batches(items, |items| {
             let batch = self.prepare_batch(items.iter().map(AsRef::as_ref));
             let new = &mut new[..items.len()];

@@ -33,7 +33,11 @@ impl ItemCount {
     /// It is exact if at most one operand is non-empty. Otherwise it is `estimate`, which comes from the fill, clamped
     /// to the possible range.
     pub fn merged(op: MergeOp, operands: impl Iterator<Item = ItemCount>, estimate: f64) -> ItemCount {
-        let (mut number, mut min, mut max, mut sum, mut is_estimate) = (0u64, u64::MAX, 0, 0u64, false);
+        let mut number = 0u64;
+        let mut min = u64::MAX;
+        let mut max = 0;
+        let mut sum = 0u64;
+        let mut is_estimate = false;
         for count in operands {
             min = min.min(count.items());
             max = max.max(count.items());

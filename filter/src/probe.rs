@@ -55,7 +55,8 @@ pub(crate) struct ProbePattern {
 impl ProbePattern {
     pub(crate) fn new(shape: BlockShape) -> ProbePattern {
         let blocks_per_item = shape.blocks_per_item.max(1);
-        let (base_probes, extra_blocks) = (shape.probes / blocks_per_item, shape.probes % blocks_per_item);
+        let base_probes = shape.probes / blocks_per_item;
+        let extra_blocks = shape.probes % blocks_per_item;
         ProbePattern { words: shape.words, blocks_per_item, base_probes, extra_blocks }
     }
 

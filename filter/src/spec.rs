@@ -143,7 +143,8 @@ pub struct OwnSpec {
 impl OwnSpec {
     /// Returns the parameters of a filter of our own.
     pub fn parameters(&self, capacity: u64, window: Option<Window>) -> Parameters {
-        let (error_rate, seed) = (self.error_rate.get(), Some(self.seed));
+        let error_rate = self.error_rate.get();
+        let seed = Some(self.seed);
         Parameters { error_rate, capacity, expansion: self.expansion(), seed, window }
     }
 

@@ -143,7 +143,8 @@ fn append_chunk(bytes: &mut Vec<u8>, cursor: u64, data: &[u8]) -> Result<(), Err
 }
 
 fn take_chunk<'a>(fields: &mut Fields<'a>) -> Result<(u64, &'a [u8]), DecodeError> {
-    let (cursor, length) = (fields.u64()?, fields.u64()?);
+    let cursor = fields.u64()?;
+    let length = fields.u64()?;
     let length = usize::try_from(length).map_err(|_| DecodeError::Corrupt)?;
     Ok((cursor, fields.take(length)?))
 }

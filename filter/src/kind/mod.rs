@@ -166,7 +166,8 @@ pub trait Kind: Sized {
     /// Returns the first parameter that must be equal for a merge, and is not.
     fn mismatch(&self, other: &Content) -> Option<Mismatch> {
         let Some(other) = Self::of(other) else { return Some(Mismatch::Layout) };
-        let (ours, theirs) = (self.parameters(), other.parameters());
+        let ours = self.parameters();
+        let theirs = other.parameters();
         let agreements = [
             (Mismatch::Layout, self.hasher().is_like(other.hasher())),
             (Mismatch::ErrorRate, ours.error_rate == theirs.error_rate),

@@ -40,7 +40,8 @@ impl Record {
     /// Decodes the record of a filter's table.
     pub(crate) fn decode(fields: &mut Fields<'_>, growth: Growth, payload: Payload) -> Result<Record, DecodeError> {
         let [items, occurrences, slots, segments] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
-        let ([level, width], lengths) = (*fields.array()?, *fields.array()?);
+        let [level, width] = *fields.array()?;
+        let lengths = *fields.array()?;
         let stamp_bits = u32::from(fields.u8()?);
         fields.zeros(3)?;
         let scale = fields.u64()?;

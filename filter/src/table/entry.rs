@@ -124,7 +124,8 @@ pub(super) fn doubled(
     to: u32,
     payload: Payload,
 ) -> Result<Vec<ListedEntry>, Error> {
-    let (void, new_void) = (1 << (from - 1), 1 << (to - 1));
+    let void = 1 << (from - 1);
+    let new_void = 1 << (to - 1);
     let voids = entries.iter().filter(|entry| entry.value == void).count();
     let mut doubled = try_vec(entries.len() + voids)?;
     for run in entries.chunk_by(|a, b| a.quotient == b.quotient) {
@@ -137,7 +138,8 @@ pub(super) fn doubled(
             continue;
         }
         for bit in 0..2 {
-            let (start, quotient) = (doubled.len(), run[0].quotient << 1 | bit);
+            let start = doubled.len();
+            let quotient = run[0].quotient << 1 | bit;
             for &ListedEntry { value, content, .. } in run {
                 if value == void {
                     push(&mut doubled, start, ListedEntry { quotient, value: new_void, content }, payload);

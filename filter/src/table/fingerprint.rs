@@ -182,7 +182,8 @@ impl AddressSpace {
         match self.scale {
             0 => hash,
             scale => {
-                let (high, low) = ((hash >> 64) as u64, hash as u64);
+                let high = (hash >> 64) as u64;
+                let low = hash as u64;
                 u128::from(high) * u128::from(scale) + ((u128::from(low) * u128::from(scale)) >> 64)
             }
         }

@@ -50,8 +50,10 @@ impl Table {
             copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
             *copy.segment_mut(path) = segment.try_clone()?;
         }
-        (copy.count, copy.occurrences, copy.slots, copy.coverage) =
-            (self.count, self.occurrences, self.slots, self.coverage);
+        copy.count = self.count;
+        copy.occurrences = self.occurrences;
+        copy.slots = self.slots;
+        copy.coverage = self.coverage;
         Ok(copy)
     }
 
@@ -145,7 +147,8 @@ impl Table {
         let mut position = 0;
         while position < END {
             let path = path_at(position);
-            let (segment, counterpart) = (self.segment(path), other.segment(path));
+            let segment = self.segment(path);
+            let counterpart = other.segment(path);
             // An empty segment may not have been split yet, so it can be less deep than its counterpart.
             position += END >> segment.depth().max(counterpart.depth());
             if segment.slots() == 0 || counterpart.slots() == 0 {
@@ -220,7 +223,10 @@ impl Table {
     /// Adds an entry of another table. Returns true if the table changed, and `None` if the entry matches more than one
     /// quotient or needs more than one slot.
     fn add_entry(&mut self, prefix: Prefix, count: u64, admit: Admit<'_>) -> Result<Option<bool>, Error> {
-        let (path, addressing, payload, mut may_double) = (prefix.path, self.addressing, self.payload, true);
+        let path = prefix.path;
+        let addressing = self.addressing;
+        let payload = self.payload;
+        let mut may_double = true;
         loop {
             let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
@@ -276,7 +282,8 @@ impl Table {
             if target.level() > place.level() {
                 return self.add_doubled_list(path, entries, place, admit);
             }
-            let (listed, empty) = (Segment::list(&[target])?, target.empty_copy());
+            let listed = Segment::list(&[target])?;
+            let empty = target.empty_copy();
             let halved = self.halved_list(path, entries, place, target.level())?;
             let merged = merged(&listed, halved.as_deref().unwrap_or(entries), self.addressing, self.payload)?;
             if merged == listed {
@@ -326,7 +333,8 @@ impl Table {
         place: &Segment,
         level: u32,
     ) -> Result<Option<Vec<ListedEntry>>, Error> {
-        let (mut list, mut place) = (None::<Vec<_>>, place.empty_copy());
+        let mut list = None::<Vec<_>>;
+        let mut place = place.empty_copy();
         while place.level() > level {
             let whole = self.empty_halved(&place);
             let source = list.as_deref().unwrap_or(entries);
@@ -334,7 +342,8 @@ impl Table {
             if whole.depth() < place.depth() && path >> (Path::BITS - place.depth()) & 1 == 1 {
                 halved.iter_mut().for_each(|entry| entry.quotient += place.quotients() / 2);
             }
-            (list, place) = (Some(halved), whole);
+            list = Some(halved);
+            place = whole;
         }
         Ok(list)
     }

@@ -215,7 +215,8 @@ impl Table {
             segment_bytes: 0,
             directory_bytes: 0,
         };
-        let (mut pages, mut segments) = (try_vec(1)?, try_vec(1)?);
+        let mut pages = try_vec(1)?;
+        let mut segments = try_vec(1)?;
         segments.push(table.empty_segment(0));
         pages.push(Directory::new(0, 0, segments));
         table.pages = Directory::new(0, 0, pages);

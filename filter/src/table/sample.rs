@@ -55,7 +55,8 @@ impl Sample {
         if bits == 0 {
             return Ok(Sample { table, scale: 1.0, bits, drawn: 0, filled: 0, remembered: 1.0 });
         }
-        let (mut pages, mut segments) = (try_vec(1)?, try_vec(1)?);
+        let mut pages = try_vec(1)?;
+        let mut segments = try_vec(1)?;
         segments.push(table.empty_segment(bits));
         pages.push(Directory::new(bits, 0, segments));
         table.pages = Directory::new(bits, 0, pages);
@@ -74,7 +75,8 @@ impl Sample {
     /// Adds the sample's part of a steady stream for `windows` windows: `items` new items in each window, in `slices`
     /// slices. The table remembers a window and one more slice.
     pub(crate) fn stream(&mut self, items: u64, slices: u64, windows: u64) -> Result<(), Error> {
-        let (slots_before, remembered) = (self.table.slots, slices + 1);
+        let slots_before = self.table.slots;
+        let remembered = slices + 1;
         let added_before = |slice: u64| (u128::from(items) * u128::from(slice - 1) / u128::from(slices)) as u64;
         let last = windows * slices;
         for slice in 1..=last {

@@ -249,7 +249,8 @@ impl Segment {
     /// fingerprint.
     #[inline(always)]
     pub(super) fn address(&self, path: Path, suffix_bits: u32) -> Address {
-        let (depth, log_groups) = (self.depth(), self.log_groups());
+        let depth = self.depth();
+        let log_groups = self.log_groups();
         Address {
             group: self.group(path),
             quotient: bits_of(path, depth + log_groups, QUOTIENT_BITS) as u32,
@@ -308,7 +309,8 @@ impl Segment {
     /// Returns the slots of a group, in order.
     #[inline(always)]
     fn slots_of_group(&self, group: usize) -> impl Iterator<Item = u64> {
-        let (end, width) = (self.bounds(group).1 * 8, usize::from(self.width));
+        let end = self.bounds(group).1 * 8;
+        let width = usize::from(self.width);
         (1..=self.slots_in::<Broadword>(group)).map(move |slot| field(self.bytes(), end - slot * width, self.width()))
     }
 
@@ -370,7 +372,8 @@ impl Segment {
     #[cold]
     fn count(&self, run: &Run, index: usize) -> u64 {
         let bits = self.width() - 1;
-        let (mut number, mut shift) = (0, 0);
+        let mut number = 0;
+        let mut shift = 0;
         for digit in index..run.len {
             let digit = self.slot(run, digit);
             number |= (digit & low_bits(bits)).checked_shl(shift).unwrap_or(0);

@@ -66,7 +66,8 @@ impl Table {
         }
         // Segments may have merged since the last part, so that `from` lies within a segment.
         let start = self.start_of(path_at(from));
-        let (mut end, mut length) = (start, size_of::<[Position; 2]>());
+        let mut end = start;
+        let mut length = size_of::<[Position; 2]>();
         while end < END && length < min_bytes {
             let segment = self.segment(path_at(end));
             length = length.saturating_add(SEGMENT_HEADER).saturating_add(segment.encoded_bytes());
@@ -182,7 +183,8 @@ impl Table {
         let position_of = |path: Path| (path >> (Path::BITS - POSITION_BITS)) as Position;
         let (Some((first, _)), Some((last, segment))) = (others.first(), others.last()) else { return Ok(Vec::new()) };
         let end = end_of_segment(position_of(*last), segment);
-        let (mut filled, mut position) = (Vec::new(), self.start_of(*first));
+        let mut filled = Vec::new();
+        let mut position = self.start_of(*first);
         while position < end {
             let segment = self.segment(path_at(position));
             if segment.slots() > 0 {
@@ -251,7 +253,9 @@ impl Table {
 
     fn decode_segment(&self, position: Position, bytes: &mut &[u8]) -> Result<Segment, DecodeError> {
         let (&[depth, log_groups, a, b, c, d], rest) = bytes.split_first_chunk().ok_or(DecodeError::Corrupt)?;
-        let (depth, log_groups, slots) = (u32::from(depth), u32::from(log_groups), u32::from_le_bytes([a, b, c, d]));
+        let depth = u32::from(depth);
+        let log_groups = u32::from(log_groups);
+        let slots = u32::from_le_bytes([a, b, c, d]);
         let is_sound = match self.addressing {
             Addressing::Growing(_) if depth > 0 => log_groups == MAX_LOG_GROUPS,
             Addressing::Growing(_) => (1..=MAX_LOG_GROUPS).contains(&log_groups),
@@ -299,7 +303,9 @@ impl Table {
     pub(super) fn replace(&mut self, path: Path, segment: Segment) {
         let before = self.segment(path);
         debug_assert_eq!(before.depth(), segment.depth());
-        let (slots, allocated, coverage) = (before.slots(), before.allocated(), self.coverage_of_segment(before));
+        let slots = before.slots();
+        let allocated = before.allocated();
+        let coverage = self.coverage_of_segment(before);
         self.coverage.add(self.coverage_of_segment(&segment));
         self.coverage.subtract(coverage);
         self.slots = self.slots.saturating_sub(slots.into()).saturating_add(segment.slots().into());
@@ -331,6 +337,7 @@ impl Table {
 
     /// Sets the counts of items and occurrences of a decoded table.
     pub fn set_counts(&mut self, count: ItemCount, occurrences: u64) {
-        (self.count, self.occurrences) = (count, occurrences);
+        self.count = count;
+        self.occurrences = occurrences;
     }
 }

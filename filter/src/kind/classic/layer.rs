@@ -301,7 +301,8 @@ impl ClassicLayer {
     /// Describes the layer, which belongs to `filter`.
     pub fn info(&self, filter: &ClassicSpec) -> LayerInfo {
         let ClassicLayerSpec { bytes, bits, probes, capacity, error_rate, .. } = self.spec;
-        let (hash_bits, items) = (filter.options.hash_bits(), self.items);
+        let hash_bits = filter.options.hash_bits();
+        let items = self.items;
         LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item: None, capacity, items, error_rate }
     }
 
@@ -459,7 +460,9 @@ impl ClassicLayer {
     fn present(&self, hashes: &[Hash], items: BatchMask) -> BatchMask {
         let (first, others) = self.split();
         let large = self.bytes().len() > IN_CACHE;
-        let (mut present, mut likely, mut checked) = (BatchMask::EMPTY, 0, 0);
+        let mut present = BatchMask::EMPTY;
+        let mut likely = 0;
+        let mut checked = 0;
         let mut waiting = [(0, ClassicProbes::default()); BATCH];
         let check = |(item, probes): (usize, ClassicProbes), present: BatchMask| {
             if self.others_are_set(probes, others) { present.with(item) } else { present }

@@ -36,7 +36,11 @@ impl ClassicFilter {
     /// Predicts a filter with `items` items. See [`plan`](crate::kind::plan).
     pub fn plan(spec: ClassicSpec, capacity: u64, error_rate: ErrorRate, items: u64) -> Result<Plan, Error> {
         let mut layer = spec.first(capacity, error_rate.get())?;
-        let (probes, mut layers, mut bytes, mut left, mut log_negative) = (layer.probes, 1, layer.bytes, items, 0.0);
+        let probes = layer.probes;
+        let mut layers = 1;
+        let mut bytes = layer.bytes;
+        let mut left = items;
+        let mut log_negative = 0.0;
         while left > layer.capacity {
             log_negative += libm::log1p(-layer.false_positive_rate(layer.capacity));
             left -= layer.capacity;
@@ -147,7 +151,8 @@ impl ClassicFilter {
     pub fn locate(&self, offset: u64) -> Option<(usize, usize)> {
         let mut start = 0;
         self.layers.iter().enumerate().find_map(|(index, layer)| {
-            let (within, bytes) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
+            let within = offset.checked_sub(start)?;
+            let bytes = layer.bytes().len() as u64;
             start += bytes;
             (within < bytes).then_some((index, within as usize))
         })
@@ -189,7 +194,8 @@ impl ClassicFilter {
             let left = hashes.len() - handled;
             let room = usize::try_from(self.layers.last().map_or(0, ClassicLayer::room)).unwrap_or(usize::MAX);
             let count = if self.layers.len() == 1 { left } else { left.min(room.saturating_add(1)) };
-            let (hashes, new) = (&hashes[handled..][..count], &mut new[handled..][..count]);
+            let hashes = &hashes[handled..][..count];
+            let new = &mut new[handled..][..count];
             let inserted = self.insert_some(hashes, new);
             handled += inserted;
             if inserted < count {
@@ -220,7 +226,8 @@ impl ClassicFilter {
             if handled < leaders && !known[handled + ClassicLayer::INSERTS_AHEAD] {
                 newest.prefetch_insert(hashes[handled + ClassicLayer::INSERTS_AHEAD]);
             }
-            let (hash, known) = (hashes[handled], &mut known[handled]);
+            let hash = hashes[handled];
+            let known = &mut known[handled];
             // The batch may contain an item twice: an item that was absent before may be present now.
             if newest.room() == 0 && !*known {
                 *known = newest.contains(hash);
@@ -382,7 +389,8 @@ impl Kind for ClassicFilter {
     }
 
     fn merge(&mut self, sources: &[(&ClassicFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
-        let (layers, num_layers) = (try_vec(sources.len())?, self.layers.len());
+        let layers = try_vec(sources.len())?;
+        let num_layers = self.layers.len();
         if let Some(longest) = longest(sources) {
             self.ensure_layers_like(longest, longest.layers.len(), admit)?;
         }

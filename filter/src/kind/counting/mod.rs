@@ -200,7 +200,8 @@ impl CountingFilter {
         if !admit(self.allocated() as u64) {
             return Err(Error::OutOfMemory);
         }
-        let (mut common, mut history) = (None, self.history);
+        let mut common = None;
+        let mut history = self.history;
         for (filter, _) in others {
             common = Some(common.as_ref().unwrap_or(&self.table).intersection(&filter.table)?);
             history = history.wrapping_add(filter.history).wrapping_add(GOLDEN);

@@ -101,16 +101,22 @@ impl WindowedHeader {
     /// Decodes the records.
     pub(crate) fn decode(preamble: &mut Preamble<'_>) -> Result<WindowedHeader, DecodeError> {
         let Preamble { spec, sections, fields } = preamble;
-        let (spec, sections) = (*spec, *sections);
+        let spec = *spec;
+        let sections = *sections;
         let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
-        let (length, slices, flags, number) = (fields.u64()?, fields.u8()?, fields.u8()?, fields.u8()?);
+        let length = fields.u64()?;
+        let slices = fields.u8()?;
+        let flags = fields.u8()?;
+        let number = fields.u8()?;
         fields.zeros(5)?;
-        let (refresh, rolling) = (flags & REFRESH != 0, flags & ROLLING != 0);
+        let refresh = flags & REFRESH != 0;
+        let rolling = flags & ROLLING != 0;
         let window = Window { length: NonZeroU64::new(length), slices, refresh, rolling }.checked();
         let is_sound = flags <= REFRESH | ROLLING && !(rolling && spec.growth != Growth::Fixed);
         let window = window.filter(|_| is_sound).ok_or(DecodeError::Corrupt)?;
         let capacity = capacity.ok_or(DecodeError::Corrupt)?;
-        let (state, history) = ((fields.u64()?, fields.u64()?), fields.u64()?);
+        let state = (fields.u64()?, fields.u64()?);
+        let history = fields.u64()?;
         let sweep_positions = [fields.u64()?, fields.u64()?];
         if sweep_positions.iter().any(|&position| position >= END) {
             return Err(DecodeError::Corrupt);

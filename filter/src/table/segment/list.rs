@@ -50,13 +50,15 @@ impl Segment {
         let mut entries = entries.iter().peekable();
         for group in 0..self.groups() {
             let (start, end) = self.bounds(group);
-            let (mut low, mut filled) = (end * 8, 0);
+            let mut low = end * 8;
+            let mut filled = 0;
             while let Some(entry) = entries.next_if(|entry| (entry.quotient / GROUP_QUOTIENTS) as usize == group) {
                 for index in 0..self.slots_of(entry) {
                     let bit = start * 8 + (entry.quotient % GROUP_QUOTIENTS) as usize + 1 + filled;
                     low -= usize::from(self.width);
                     filled += 1;
-                    let (slot, width) = (self.slot_content(entry, index), self.width());
+                    let slot = self.slot_content(entry, index);
+                    let width = self.width();
                     let bytes = self.bytes_mut();
                     bytes[bit / 8] |= 1 << (bit % 8);
                     set_field(bytes, low, width, slot);
@@ -116,7 +118,9 @@ impl Segment {
 
     /// Returns true if the entries of a quotient, of `entries` ordered by quotient, fill more than [`MAX_RUN`] slots.
     pub(in crate::table) fn has_long_run(&self, entries: &[ListedEntry]) -> bool {
-        let (mut quotient, mut in_run, mut longest) = (0, 0, 0);
+        let mut quotient = 0;
+        let mut in_run = 0;
+        let mut longest = 0;
         for entry in entries {
             in_run = if entry.quotient == quotient { in_run } else { 0 } + self.slots_of(entry);
             quotient = entry.quotient;
@@ -172,16 +176,21 @@ impl Iterator for Runs<'_> {
             if self.zeros > GROUP_QUOTIENTS {
                 self.group = self.groups.next()?;
                 let (start, end) = self.segment.bounds(self.group);
-                (self.at, self.end, self.zeros, self.first) = (start * 8, end * 8, 0, 0);
+                self.at = start * 8;
+                self.end = end * 8;
+                self.zeros = 0;
+                self.first = 0;
             }
             let zeros = zeros_from(bytes, self.at);
-            (self.at, self.zeros) = (self.at + zeros as usize, self.zeros + zeros);
+            self.at += zeros as usize;
+            self.zeros += zeros;
             if self.zeros > GROUP_QUOTIENTS || zeros == MAX_WIDTH {
                 continue;
             }
             let len = ones_from(bytes, self.at);
             let run = Run { group: self.group, end: self.end, zero: self.at - 1, first: self.first, len };
-            (self.at, self.first) = (self.at + len, self.first + len);
+            self.at += len;
+            self.first += len;
             return Some((self.group as u32 * GROUP_QUOTIENTS + self.zeros - 1, run));
         }
     }

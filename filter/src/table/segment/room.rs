@@ -104,7 +104,8 @@ impl Segment {
     /// part.
     #[inline(always)]
     fn slack<S: Select>(&self, group: usize) -> (usize, usize, usize) {
-        let ((start, end), slots) = (self.bounds(group), self.slots_in::<S>(group));
+        let (start, end) = self.bounds(group);
+        let slots = self.slots_in::<S>(group);
         let upper_end = start + (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8);
         let lower_start = (end * 8 - slots * usize::from(self.width)) / 8;
         (lower_start.saturating_sub(upper_end), upper_end, lower_start)
@@ -141,12 +142,14 @@ impl Segment {
         new.allocate(bytes, |group| slots_of_group(group) + usize::from(next == Some(group)))?;
         if !self.bytes().is_empty() {
             for group in 0..self.groups() {
-                let (slots, end, new_end) = (slots_of_group(group), self.bounds(group).1, new.bounds(group).1);
-                let (start, new_start) = (self.bounds(group).0, new.bounds(group).0);
+                let slots = slots_of_group(group);
+                let (start, end) = self.bounds(group);
+                let (new_start, new_end) = new.bounds(group);
                 // The lower part comes first: its first byte may also be the last byte of the upper part.
                 let lower = (slots * usize::from(self.width)).div_ceil(8);
                 let upper = (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8);
-                let (base_bytes, bytes) = (self.base_bytes(), new.bytes_mut());
+                let base_bytes = self.base_bytes();
+                let bytes = new.bytes_mut();
                 bytes[new_end - lower..new_end].copy_from_slice(&self.bytes()[end - lower..end]);
                 bytes[new_start - base_bytes..new_start + upper]
                     .copy_from_slice(&self.bytes()[start - base_bytes..start + upper]);

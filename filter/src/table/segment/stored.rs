@@ -23,7 +23,8 @@ impl Segment {
             let parts = PartBits::of(self.slots_in::<Broadword>(group), self.width());
             let (start, end) = self.extent(group);
             let group = &self.bytes()[start..end];
-            let (upper, lower) = (parts.upper.div_ceil(8), parts.lower.div_ceil(8));
+            let upper = parts.upper.div_ceil(8);
+            let lower = parts.lower.div_ceil(8);
             out.extend_from_slice(&group[..self.base_bytes().saturating_add(upper)]);
             if let Some(last) = out.last_mut() {
                 *last &= parts.used_in_last_upper();
@@ -46,12 +47,16 @@ impl Segment {
     /// bytes from `bytes`. Returns `None` if [`encode`](Self::encode) cannot have written them.
     pub(in crate::table) fn decode(mut self, slots: u32, bytes: &mut &[u8]) -> Result<Option<Segment>, Error> {
         debug_assert!(self.slots == 0 && slots > 0);
-        let (width, groups, base_bytes) = (self.width(), self.groups(), self.base_bytes());
+        let width = self.width();
+        let groups = self.groups();
+        let base_bytes = self.base_bytes();
         if self.stamp_bits > 0 {
             let Some((base, rest)) = bytes.split_first_chunk() else { return Ok(None) };
-            (self.base, *bytes) = (u64::from_le_bytes(*base), rest);
+            self.base = u64::from_le_bytes(*base);
+            *bytes = rest;
         }
-        let (mut counts, mut rest) = ([0; 1 << MAX_LOG_GROUPS], *bytes);
+        let mut counts = [0; 1 << MAX_LOG_GROUPS];
+        let mut rest = *bytes;
         for count in &mut counts[..groups] {
             let Some((_base, parts)) = rest.split_at_checked(base_bytes) else { return Ok(None) };
             let Some(slots) = slots_in_upper(parts) else { return Ok(None) };
@@ -65,7 +70,8 @@ impl Segment {
             if !is_clear {
                 return Ok(None);
             }
-            (*count, rest) = (slots, after);
+            *count = slots;
+            rest = after;
         }
         if counts.iter().sum::<usize>() != slots as usize {
             return Ok(None);
@@ -129,9 +135,12 @@ impl Segment {
         /// The number of bits of the upper part that are checked at a time. The following bits are read with them.
         const STEP: u32 = 48;
         const MORE: u32 = MAX_WIDTH - STEP;
-        let ((start, end), width, slots) = (self.bounds(group), self.width(), self.slots_in::<Broadword>(group));
+        let (start, end) = self.bounds(group);
+        let width = self.width();
+        let slots = self.slots_in::<Broadword>(group);
         let slot = |index: usize| field(self.bytes(), end * 8 - (index + 1) * width as usize, width);
-        let (first, length) = (start * 8, GROUP_QUOTIENTS + 1 + slots as u32);
+        let first = start * 8;
+        let length = GROUP_QUOTIENTS + 1 + slots as u32;
         let mut before = 0;
         for at in (0..length).step_by(STEP as usize) {
             let left = length - at;
