@@ -88,7 +88,7 @@ pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost
     let server = ProfiledServer::start();
     let mut connection = server.server.connect();
     testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {SMALL} 0.01 20000 SEED 42"));
-    testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {LARGE} 0.01 1000000 SEED 42"));
+    testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {LARGE} 0.01 2000000 SEED 42"));
     WORKLOADS.iter().map(move |workload| {
         server.profile(&mut connection);
         workload.send(&mut connection);
