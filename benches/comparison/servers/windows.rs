@@ -151,7 +151,7 @@ impl Stream {
     fn new(kind: Kind, capacity: u64, slices: u64) -> Stream {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock that is set").as_millis();
         let time = now as u64 - (kind.slices_before + slices - 1) * SLICE_MILLISECONDS;
-        Stream { kind, per_slice: capacity / SLICES, next: 0, time }
+        Stream { kind, per_slice: capacity / SLICES / 1000 * 1000, next: 0, time }
     }
 
     /// Fills the filter before the measurement, up to the end of a slice.
