@@ -10,6 +10,8 @@
 //! quotients. At these levels, fingerprints have the shortest length, and below some level one bit more. Each level
 //! above adds a bit. Each level below adds a bit too, which costs almost nothing, since few items are that old. At 1 %,
 //! fingerprints have 10 bits from `2^13` quotients on, and 9 bits from `2^20` to `2^24`.
+//!
+//! `site/assets/calculator/tables.js` computes the same shapes, and a test compares both.
 
 use super::bits::MAX_WIDTH;
 use super::path::Path;

@@ -17,8 +17,8 @@ export const MAX_WINDOW = 3155760000;
 
 /** The bytes of a filter's structures, without what these point to; and of a slice. */
 const FILTER_BYTES = 80;
-const COUNTING_BYTES = 184;
-const WINDOWED_BYTES = 312;
+const COUNTING_BYTES = 192;
+const WINDOWED_BYTES = 320;
 const SLICE_BYTES = 24;
 
 /** The part of the error rate for the table of the expected items, in a filter with WINDOW that grows. */

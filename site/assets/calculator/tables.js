@@ -7,6 +7,8 @@ import { log1p, log2, powerOfTwo } from "./libm.js";
 
 const LOWEST_ERROR_RATE = powerOfTwo(-50);
 const QUOTIENT_BITS = 6;
+/** The largest level of a table of fixed size. */
+const MAX_LEVEL = 34;
 const MAX_LOG_GROUPS = 5;
 const MAX_WIDTH = 57;
 const MAX_LENGTH = MAX_WIDTH - 1;
@@ -24,7 +26,7 @@ const LAST_LEVEL = 63;
 const MAX_SLOTS = 64 << MAX_LOG_GROUPS;
 
 /** The bytes of a table's structures in memory: a table, a page of its directory, and a segment in a page. */
-export const TABLE_BYTES = 128;
+export const TABLE_BYTES = 136;
 export const PAGE_BYTES = 24;
 export const SEGMENT_BYTES = 32;
 const PAGE_BITS = 6;
@@ -68,11 +70,11 @@ export function addressSpace(capacity, errorRate, stampBits) {
     const min = (size * (1 + 2 / values)) / values;
     for (let spare = 0; spare <= MAX_SPARE; spare++) {
       const space = spaceOf(width, min * (1 + spare / SPARE_UNIT));
-      const needed = typicalBytes(space, capacity, stampBits);
-      if (best === null || needed < bytes) [best, bytes] = [space, needed];
+      const needed = space.level <= MAX_LEVEL ? typicalBytes(space, capacity, stampBits) : Infinity;
+      if (needed < bytes) [best, bytes] = [space, needed];
     }
   }
-  return best.level <= 38 ? best : null;
+  return best;
 }
 
 /** Returns the smallest space with at least this many quotients. */

@@ -1,7 +1,7 @@
 //! Forged bytes of filters: the fields of headers and chunks, their limits, and values that overflow sums; and tables
 //! of entries that no additions make.
 //!
-//! The formats are those of `filter/src/codec` and `filter/src/table/stored.rs`. [`classic`] has those of RedisBloom.
+//! The formats are those of `filter/src/stored` and `filter/src/table/stored.rs`. [`classic`] has those of RedisBloom.
 
 mod classic;
 
