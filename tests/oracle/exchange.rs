@@ -1,7 +1,7 @@
 //! Filters that move from RedisBloom to this module and back, by snapshots, append-only files, chunks and replication.
 //! Both sides have the same bits, report the same figures, and give the same replies, false positives included.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
@@ -272,9 +272,10 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
         let mut all = fill(&mut client);
 
         // Additions continue while the replica receives the snapshot, while its link is cut, and while it reconnects.
-        let stop = AtomicBool::new(false);
         let (replica, written) = thread::scope(|scope| {
-            let writing = scope.spawn(|| write_until(&stop, Wire::resp2(&master)));
+            let (running, ended) = mpsc::channel();
+            let writer = Wire::resp2(&master);
+            let writing = scope.spawn(move || write_until(&ended, writer));
             let replica = replica_of(&master, replica().set("repl-diskless-sync-delay 0")).start();
             let (mut on_master, mut on_replica) = (master.connect(), replica.connect());
             wait_until("the link is up", || info(&mut on_replica, "replication", "master_link_status") == "up");
@@ -294,7 +295,7 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
                 info(&mut on_replica, "replication", "master_link_status") == "up"
                     && info(&mut on_master, "stats", "sync_full") == "2"
             });
-            stop.store(true, Ordering::Relaxed);
+            drop(running);
             let written = writing.join().unwrap();
             wait_for_replica(&mut on_master, &mut on_replica);
             (replica, written)
@@ -310,12 +311,12 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
     }
 }
 
-/// Creates filters by additions, and adds items to them, until it is stopped.
-fn write_until(stop: &AtomicBool, mut client: Wire) -> Vec<Filled> {
+/// Creates filters by additions, and adds items to them, until the other end of the channel is dropped, also by a panic.
+fn write_until(ended: &Receiver<()>, mut client: Wire) -> Vec<Filled> {
     const KEYS: [&str; 4] = ["live-1", "live-2", "live-3", "live-4"];
     let mut all: Vec<Filled> = Vec::new();
     let mut random = Random::unpredictable();
-    while !stop.load(Ordering::Relaxed) {
+    while ended.try_recv() == Err(TryRecvError::Empty) {
         let index = random.below(KEYS.len() as u64) as usize;
         if index >= all.len() {
             all.push(Filled { key: KEYS[all.len()], items: 0 });
