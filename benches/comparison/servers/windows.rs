@@ -503,7 +503,7 @@ impl Instead {
             page,
             "### Instead of three filters and a script\n\n\
              This compares two ways to remember {size} items at 1 %. The first is one filter with WINDOW, which forgets an \
-             item 1 to {most} windows after it was added. The second is three of RedisBloom's filters, each with a third of \
+             item 1 to {most:.3} windows after it was added. The second is three of RedisBloom's filters, each with a third of \
              the error rate and the items of half a window. They forget an item after 1 to 1.5 windows. A Lua script checks \
              all three, and adds an item that is in none of them to the newest. When it is time, the script deletes the \
              oldest filter and reserves a new one. Times are the processor time of the whole server, in nanoseconds an item \
