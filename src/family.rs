@@ -57,7 +57,8 @@ macro_rules! verbs {
 }
 
 verbs! {
-    Reserve Add Madd Insert Exists Mexists Del Mdel Count Mcount Merge Card Info Scandump Loadchunk Debug
+    Reserve Add Madd Insert Addpacked Exists Mexists Existspacked Del Mdel Delpacked Count Mcount Merge Card Info
+    Scandump Loadchunk Debug
     // An event: the filter forgot items.
     Expire
     #[cfg(feature = "fault-injection")] Panic

@@ -108,6 +108,11 @@ errors! {
         // RedisBloom's BF.RESERVE ignores unknown options, so no client knows a text: the reply names the argument.
         UnknownOption(_position: u32) => c"ERR unknown option";
         RepeatedArgument => c"ERR repeated argument: give each option once";
+        NoPacking => c"ERR the items must be packed: end the command with FIXED width items, OFFSETS offsets items or LINES items";
+        PackedWidth => c"ERR bad width: FIXED takes the number of bytes of an item, from 1";
+        PackedRemainder => c"ERR the last item is too short: FIXED takes items of one width";
+        BadOffsets => c"ERR bad offsets: OFFSETS takes little-endian integers of 32 bits (OFFSETS64: of 64), one more than there are items, that never fall and span all items";
+        TooManyItems => c"ERR too many items: a packed command takes at most 16777216";
         UnknownInformation => c"Invalid information value";
         CannotCreate => c"ERR could not create filter";
         ScanCursor => c"Second argument must be numeric";

@@ -5,19 +5,20 @@
 
 use super::create::{create, expire_at};
 use super::item_flags::ItemFlags;
+use super::items::{Arguments, Items};
 use super::option_rows::{self, Creator};
 use super::options::Options;
 use super::redisbloom;
-use super::replication::{Changed, ReplicatedAs, replicate_items};
+use super::replication::{Changed, Replay, replicate};
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
 use crate::reply_error::Error;
-use crate::server::{Arg, Args, Context, Keyspace};
+use crate::server::{Arg, Args, Context, Keyspace, OwnedString};
 use crate::statistics::{self, Forgetting};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, Hash, InsertOptions, Interrupted, OnDuplicate};
+use oxbloom_filter::internals::{Hash, InsertOptions, Interrupted, OnDuplicate};
 
 /// `BF.ADD key item`
 pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -31,9 +32,9 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     lookahead::remember(ctx, name, filter);
     let mut new = [false];
     if filter.windowed().is_some() {
-        let additions = Additions { items: args.from(2), options: &Options::default() };
-        let (_, failure) =
-            insert_and_replicate(ctx, key, args, &additions, &mut new)?.notify(ctx, keyspace, name, created);
+        let items = Arguments::new(args, args.from(2));
+        let inserted = insert_and_replicate(ctx, key, name, items, &Options::default(), &mut new)?;
+        let (_, failure) = inserted.notify(ctx, keyspace, name, created);
         failure.map_or(Ok(()), Err)?;
         ctx.reply_bool(new[0]);
         return Ok(());
@@ -57,7 +58,7 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
 
 /// `BF.MADD key item [item …]`
 pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    add_all(ctx, keyspace, args, args.from(2), None)
+    add_arguments(ctx, keyspace, args, args.from(2), None)
 }
 
 /// `BF.INSERT key [option …] ITEMS item [item …]`, with [options](option_rows).
@@ -65,27 +66,36 @@ pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_insert(args);
     let (options, items) =
         if is_foreign { redisbloom::insert(args)? } else { option_rows::parse(ctx, Creator::Insert, args, 2)? };
-    add_all(ctx, keyspace, args, items, Some(&options))
+    add_arguments(ctx, keyspace, args, items, Some(&options))
 }
 
-/// The items to add, and how to add them.
-struct Additions<'a> {
-    items: Args<'a>,
-    options: &'a Options,
-}
-
-/// Adds items in order to the filter of the key, until one does not fit. Creates the filter if it does not exist, unless
-/// the options forbid it. The reply has an element for each item that was handled, and then the error, if any.
-fn add_all(
+/// Adds items that are arguments. The reply has an element for each item that was handled, and then the error, if any.
+fn add_arguments(
     ctx: &Context,
-    mut keyspace: Keyspace,
+    keyspace: Keyspace,
     args: Args,
     items: Args,
     options: Option<&Options>,
 ) -> Result<(), Error> {
-    let name = args.at(1);
-    let mut flags = ItemFlags::new(ctx, items)?;
+    let mut flags = ItemFlags::new(ctx, items.len())?;
     let new = &mut flags.as_mut_slice()[..items.len()];
+    let (handled, failure) = add_all(ctx, keyspace, args.at(1), Arguments::new(args, items), options, new)?;
+    ctx.reply_array(handled + usize::from(failure.is_some()));
+    ctx.reply_bools(&new[..handled]);
+    failure.map_or(Ok(()), Err)
+}
+
+/// Adds items in order to the filter of a key, until one does not fit. Creates the filter if it does not exist, unless
+/// the options forbid it. Sets `new[i]` to whether item `i` was new. Returns the number of items handled, and the error
+/// of the next, if any.
+pub(super) fn add_all<'a>(
+    ctx: &Context,
+    mut keyspace: Keyspace,
+    name: Arg,
+    items: impl Items<'a>,
+    options: Option<&Options>,
+    new: &mut [bool],
+) -> Result<(usize, Option<Error>), Error> {
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     if let Some(filter) = key.filter()
         && let Some(options) = options
@@ -101,16 +111,13 @@ fn add_all(
         key = create_and_open(ctx, name, key, options)?;
     }
     let defaults = Options::default();
-    let additions = Additions { items, options: options.unwrap_or(&defaults) };
-    let inserted = insert_and_replicate(ctx, key, args, &additions, new);
+    let options = options.unwrap_or(&defaults);
+    let inserted = insert_and_replicate(ctx, key, name, items, options, new);
     let inserted = inserted.map(|inserted| inserted.notify(ctx, keyspace.reborrow(), name, created));
-    if created && let Some(time) = additions.options.expires_at {
+    if created && let Some(time) = options.expires_at {
         expire_at(ctx, keyspace, name, time)?;
     }
-    let (handled, failure) = inserted?;
-    ctx.reply_array(handled + usize::from(failure.is_some()));
-    ctx.reply_bools(&new[..handled]);
-    failure.map_or(Ok(()), Err)
+    inserted
 }
 
 /// The outcome of additions.
@@ -138,21 +145,21 @@ impl Inserted {
 
 /// Adds items in order to the filter of a key, until one does not fit, and replicates the additions. Sets `new[i]` to
 /// whether item `i` was new.
-fn insert_and_replicate(
+fn insert_and_replicate<'a>(
     ctx: &Context,
     mut key: WriteKey,
-    args: Args,
-    additions: &Additions,
+    name: Arg,
+    items: impl Items<'a>,
+    options: &Options,
     new: &mut [bool],
 ) -> Result<Inserted, Error> {
-    let &Additions { items, options } = additions;
     let filter = key.filter().ok_or(Error::NotFound)?;
     let insert_options = options.insert_options(ctx, filter);
     let before = Forgetting::of(filter);
     let renews = options.ttl.is_some() || filter.parameters().window.is_some_and(|window| window.refresh);
-    let mut renewed = if renews { Some(ItemFlags::new(ctx, items)?) } else { None };
+    let mut renewed = if renews { Some(ItemFlags::new(ctx, items.len())?) } else { None };
     let renewed = renewed.as_mut().map_or(&mut [][..], |flags| &mut flags.as_mut_slice()[..items.len()]);
-    let (handled, failure) = insert_in_batches(ctx, filter, items, new, renewed, &insert_options);
+    let (handled, failure) = insert_in_batches(ctx, filter, items.iter(), new, renewed, &insert_options);
     let added = new[..handled].iter().filter(|new| **new).count();
     statistics::count_additions(filter, added as u64, (handled - added) as u64);
     let forgot = statistics::count_forgotten(filter, before, added as u64);
@@ -161,18 +168,11 @@ fn insert_and_replicate(
     drop(key);
     renewed.iter_mut().zip(&*new).for_each(|(changed, new)| *changed |= new);
     let changed = if renews { &renewed[..handled] } else { &new[..handled] };
-    let changed = if counts { Changed::All } else { Changed::Flagged(changed) };
-    if !changed.any(handled) {
-        return Ok(Inserted { handled, failure, changed: false, forgot });
-    }
-    let options = time.map_or(Vec::new(), |time| options.replicated_insert(time));
+    let changed = if counts { Changed::First(handled) } else { Changed::Flagged(changed) };
+    let options = time.map_or(Vec::new(), |time| options.replicated_additions(time));
     let options: Vec<_> = options.iter().map(|option| ctx.string(option.as_bytes())).collect();
-    let options: Vec<_> = options.iter().map(|option| option.as_arg()).collect();
-    let names = match options.is_empty() {
-        true => ReplicatedAs { one: Verb::Add, many: Verb::Madd, options: &[] },
-        false => ReplicatedAs { one: Verb::Insert, many: Verb::Insert, options: &options },
-    };
-    let changed = replicate_items(ctx, names, args, items.up_to(handled), changed);
+    let options: Vec<_> = options.iter().map(OwnedString::as_arg).collect();
+    let changed = replicate(ctx, &Replay::additions(name, &options), items, &changed);
     Ok(Inserted { handled, failure, changed, forgot })
 }
 
@@ -209,20 +209,19 @@ fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, adde
 
 /// Inserts items until one does not fit. Sets `new[i]` to whether item `i` was new, and `renewed[i]`, unless `renewed`
 /// is empty, to whether it was renewed. Returns the number of items handled, and the error of the next, if any.
-fn insert_in_batches(
+fn insert_in_batches<'a>(
     ctx: &Context,
     filter: &mut Filter,
-    items: Args,
+    mut items: impl Iterator<Item = &'a [u8]>,
     new: &mut [bool],
     renewed: &mut [bool],
     options: &InsertOptions,
 ) -> (usize, Option<Error>) {
     let mut handled = 0;
-    for items in items.chunks(BATCH) {
-        let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
-        let new = &mut new[handled..][..items.len()];
+    while handled < new.len() {
+        let batch = filter.prepare_batch(items.by_ref());
         let renewed = renewed.get_mut(handled..).unwrap_or_default();
-        let (in_batch, failure) = insert_batch(ctx, filter, batch.hashes(), new, renewed, options);
+        let (in_batch, failure) = insert_batch(ctx, filter, batch.hashes(), &mut new[handled..], renewed, options);
         handled += in_batch;
         if failure.is_some() {
             return (handled, failure);

@@ -1,7 +1,8 @@
 //! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: commands that require a counting filter.
 
 use super::item_flags::ItemFlags;
-use super::replication::{Changed, ReplicatedAs, replicate_items};
+use super::items::{Arguments, Items};
+use super::replication::{Changed, Replay, replicate};
 use crate::family::Verb;
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::Error;
@@ -29,24 +30,36 @@ pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
 }
 
 /// `BF.MDEL key item [item …]`
-pub(super) fn mdel(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    let (name, items) = (args.at(1), args.from(2));
-    let mut flags = ItemFlags::new(ctx, items)?;
+pub(super) fn mdel(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let items = Arguments::new(args, args.from(2));
+    let mut flags = ItemFlags::new(ctx, items.len())?;
     let removed = &mut flags.as_mut_slice()[..items.len()];
+    remove_all(ctx, keyspace, args.at(1), items, removed)?;
+    ctx.reply_array(removed.len());
+    ctx.reply_bools(removed);
+    Ok(())
+}
+
+/// Removes one occurrence of each item from the filter of a key. Sets `removed[i]` to whether item `i` had one.
+pub(super) fn remove_all<'a>(
+    ctx: &Context,
+    mut keyspace: Keyspace,
+    name: Arg,
+    items: impl Items<'a>,
+    removed: &mut [bool],
+) -> Result<(), Error> {
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     if let Some(filter) = key.filter() {
-        for (items, removed) in items.chunks(BATCH).zip(removed.chunks_mut(BATCH)) {
-            let batch = prepare(filter, items);
+        let mut all = items.iter();
+        for removed in removed.chunks_mut(BATCH) {
+            let batch = filter.prepare_batch(all.by_ref());
             remove_one_of_each(filter, batch.hashes(), removed)?;
         }
     }
     drop(key);
-    let names = ReplicatedAs { one: Verb::Del, many: Verb::Mdel, options: &[] };
-    if replicate_items(ctx, names, args, items, Changed::Flagged(removed)) {
+    if replicate(ctx, &Replay::removals(name), items, &Changed::Flagged(removed)) {
         keyspace.notify_changed(ctx, name, Verb::Del);
     }
-    ctx.reply_array(removed.len());
-    ctx.reply_bools(removed);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::admission;
 use crate::reply_error::Error;
-use crate::server::{Args, Context};
+use crate::server::Context;
 use oxbloom_filter::internals::BATCH;
 
 /// One flag per item, for the reply and for replication. Results are buffered because the length of the reply is only
@@ -15,12 +15,12 @@ pub(super) struct ItemFlags {
 }
 
 impl ItemFlags {
-    /// Returns a flag for each of `items`, all false.
-    pub(super) fn new(ctx: &Context, items: Args) -> Result<ItemFlags, Error> {
+    /// Returns a flag for each of `count` items, all false.
+    pub(super) fn new(ctx: &Context, count: usize) -> Result<ItemFlags, Error> {
         let mut allocated = Vec::new();
-        if items.len() > BATCH {
-            allocated = admission::try_vec(ctx, items.len())?;
-            allocated.resize(items.len(), false);
+        if count > BATCH {
+            allocated = admission::try_vec(ctx, count)?;
+            allocated.resize(count, false);
         }
         Ok(ItemFlags { inline: [false; BATCH], allocated })
     }

@@ -6,6 +6,7 @@
 //! ```text
 //!  add, reserve, merge, …      the handlers, one file for each family
 //!  create, replication         shared by several: creating a filter, replicating changes of items
+//!  items, packing              the items of a command: arguments, or packed into one
 //!  item_flags                  one flag per item, for the reply and for replication
 //!  redisbloom                  commands of RedisBloom's stream, parsed as RedisBloom parses them
 //!  option_rows, options        the options that create a filter, one row each; what they mean together
@@ -21,9 +22,12 @@ mod dump;
 mod fault_injection;
 mod info;
 mod item_flags;
+mod items;
 mod merge;
 mod option_rows;
 mod options;
+mod packed;
+mod packing;
 mod query;
 mod redisbloom;
 mod registry;

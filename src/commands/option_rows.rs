@@ -1,13 +1,15 @@
-//! The options of BF.RESERVE and BF.INSERT, one row each. Parsing, COMMAND DOCS, the arity and replication are made from
+//! The options of BF.RESERVE, BF.INSERT and BF.ADDPACKED, one row each. Parsing, COMMAND DOCS, the arity and replication are made from
 //! the rows.
 //!
 //! To add an option, add three things: its row here, the field of [`Options`] that it sets, and its
 //! [error](crate::reply_error).
 
+use std::ffi::CStr;
 use std::num::NonZeroU64;
 
 use super::declaration::{Argument, ArgumentKind};
 use super::options::Options;
+use super::packing;
 use crate::configuration::LayoutName;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context};
@@ -19,15 +21,16 @@ use oxbloom_filter::internals::{ErrorRate, FilterKind, MAX_LENGTH, SLICES, Windo
 pub(super) enum Creator {
     Reserve,
     Insert,
+    Addpacked,
 }
 
 /// An option.
 struct OptionRow {
     /// The option in COMMAND DOCS.
     argument: Argument,
-    /// True if BF.RESERVE has the option. BF.INSERT has all.
-    in_reserve: bool,
-    /// The errors for a missing value, by [`Creator`].
+    /// The commands that have the option.
+    creators: &'static [Creator],
+    /// The errors for a missing value: of BF.RESERVE, and of the commands that add items.
     missing: [Error; 2],
     /// True if BF.RESERVE parses the value after all other options, so that their errors come first.
     is_late: bool,
@@ -73,7 +76,7 @@ static OPTIONS: &[OptionRow] = &[
     },
     OptionRow {
         set: |options, _| switch_on(&mut options.nocreate),
-        ..insert_row(Argument::flag(c"NOCREATE", c"nocreate"))
+        ..adding_row(Argument::flag(c"NOCREATE", c"nocreate"))
     },
     OptionRow {
         set: |options, _| switch_on(&mut options.nonscaling),
@@ -134,11 +137,11 @@ static OPTIONS: &[OptionRow] = &[
         set: |options, given| set(&mut options.expires_at, expires_at(given), Error::BadExpireTime),
         ..row(Argument::choice(c"expiration", &EXPIRY_ARGUMENTS))
     },
-    OptionRow { set: |options, _| switch_on(&mut options.skip_duplicates), ..insert_row(Argument::flag(c"NX", c"nx")) },
+    OptionRow { set: |options, _| switch_on(&mut options.skip_duplicates), ..adding_row(Argument::flag(c"NX", c"nx")) },
     OptionRow {
         missing: [Error::TtlRange; 2],
         set: |options, given| set(&mut options.ttl, given.value.unsigned().and_then(milliseconds), Error::TtlRange),
-        ..insert_row(Argument::option(c"TTL", c"seconds", ArgumentKind::Integer))
+        ..adding_row(Argument::option(c"TTL", c"seconds", ArgumentKind::Integer))
     },
     OptionRow {
         missing: [Error::BadTime; 2],
@@ -146,8 +149,9 @@ static OPTIONS: &[OptionRow] = &[
             let is_past = |&time: &u64| given.ctx.is_replicated_or_loading() || time <= given.ctx.now();
             set(&mut options.at, given.value.unsigned().filter(is_past), Error::BadTime)
         },
-        ..insert_row(Argument::option(c"AT", c"unix-time-milliseconds", ArgumentKind::UnixTime))
+        ..adding_row(Argument::option(c"AT", c"unix-time-milliseconds", ArgumentKind::UnixTime))
     },
+    OptionRow { creators: &[Creator::Addpacked], set: |options, _| switch_on(&mut options.count), ..row(COUNT) },
 ];
 
 const LAYOUTS: [Argument; 2] =
@@ -166,14 +170,19 @@ const EXPIRY_ARGUMENTS: [Argument; 4] = [EXPIRY[0].0, EXPIRY[1].0, EXPIRY[2].0, 
 
 /// Returns the row of an option that only BF.INSERT has, and that does nothing.
 const fn insert_row(argument: Argument) -> OptionRow {
-    OptionRow { in_reserve: false, ..row(argument) }
+    OptionRow { creators: &[Creator::Insert], ..row(argument) }
 }
 
-/// Returns the row of an option that both commands have, and that does nothing.
+/// Returns the row of an option on the items to add, which does nothing.
+const fn adding_row(argument: Argument) -> OptionRow {
+    OptionRow { creators: &[Creator::Insert, Creator::Addpacked], ..row(argument) }
+}
+
+/// Returns the row of an option on the filter to create, which does nothing.
 const fn row(argument: Argument) -> OptionRow {
     OptionRow {
         argument,
-        in_reserve: true,
+        creators: &[Creator::Reserve, Creator::Insert],
         missing: [Error::WrongArity; 2],
         is_late: false,
         set: |_, _| Ok(()),
@@ -195,7 +204,7 @@ fn switch_on(flag: &mut bool) -> Result<(), Error> {
 fn set_expansion(options: &mut Options, given: &Given) -> Result<(), Error> {
     let factor = given.value.integer();
     let (bad, out_of_range) = match given.creator {
-        Creator::Insert => (Error::InsertBadExpansion, Error::InsertRange),
+        Creator::Insert | Creator::Addpacked => (Error::InsertBadExpansion, Error::InsertRange),
         Creator::Reserve if given.value.is("NONSCALING") || options.nonscaling && factor != Some(0) => {
             return Err(Error::NonscalingExpands);
         }
@@ -218,7 +227,14 @@ fn has(filter: &Filter, is_set: fn(Window) -> bool) -> bool {
 
 impl OptionRow {
     const fn belongs_to(&self, creator: Creator) -> bool {
-        self.in_reserve || matches!(creator, Creator::Insert)
+        let mut index = 0;
+        while index < self.creators.len() {
+            if self.creators[index] as u8 == creator as u8 {
+                return true;
+            }
+            index += 1;
+        }
+        false
     }
 
     const fn is_flag(&self) -> bool {
@@ -250,10 +266,15 @@ pub(super) fn replicated(filter: &Filter) -> impl Iterator<Item = String> {
     words.filter(|word| !word.is_empty())
 }
 
-/// The items of BF.INSERT, after its options.
-pub(super) const ITEMS: Argument = Argument::items(Some(c"ITEMS"));
+/// The option of all packed commands that makes the reply a number.
+pub(super) const COUNT: Argument = Argument::flag(c"COUNT", c"count");
 
-/// Parses the options of a command, which start at argument `next`. Also returns the items of BF.INSERT.
+/// The items of BF.INSERT, after its options.
+pub(super) const ITEMS: Argument = Argument::items(Some(ITEMS_TOKEN));
+pub(super) const ITEMS_TOKEN: &CStr = c"ITEMS";
+
+/// Parses the options of a command, which start at argument `next`. Also returns the arguments after the options: the
+/// items of BF.INSERT, or the packing of BF.ADDPACKED and its items.
 ///
 /// Of several errors, clients get the one that RedisBloom reports. Its BF.INSERT checks the options in order, but their
 /// ranges last. Its BF.RESERVE ignores unknown options, and checks EXPANSION when it knows whether NONSCALING is given.
@@ -263,18 +284,23 @@ pub(super) fn parse<'a>(
     args: Args<'a>,
     mut next: usize,
 ) -> Result<(Options, Args<'a>), Error> {
-    let is_insert = creator == Creator::Insert;
-    let is_late = |row: &OptionRow| row.is_late && !is_insert;
+    let is_reserve = creator == Creator::Reserve;
+    let ends_options = |token: &[u8]| match creator {
+        Creator::Reserve => false,
+        Creator::Insert => ITEMS.starts_with(token),
+        Creator::Addpacked => packing::starts_with(token),
+    };
+    let is_late = |row: &OptionRow| row.is_late && is_reserve;
     let (mut options, mut all_given) = (Options::default(), [None; OPTIONS.len()]);
     let mut is_out_of_range = false;
-    while next < args.len() && !(is_insert && ITEMS.starts_with(args.at(next).bytes())) {
+    while next < args.len() && !ends_options(args.at(next).bytes()) {
         let token = args.at(next).bytes();
         let index = OPTIONS.iter().position(|row| row.belongs_to(creator) && row.argument.starts_with(token));
-        let unknown = if is_insert { Error::UnknownArgument } else { Error::UnknownOption };
+        let unknown = if creator == Creator::Insert { Error::UnknownArgument } else { Error::UnknownOption };
         let index = index.ok_or(unknown(next as u32))?;
         let row = &OPTIONS[index];
         let length = if row.is_flag() { 1 } else { 2 };
-        let value = args.from(next).iter().nth(length - 1).ok_or(row.missing[creator as usize])?;
+        let value = args.from(next).iter().nth(length - 1).ok_or(row.missing[usize::from(!is_reserve)])?;
         let given = Given { ctx, creator, token, value };
         if !is_late(row) {
             match (row.set)(&mut options, &given) {
@@ -292,11 +318,11 @@ pub(super) fn parse<'a>(
             (row.set)(&mut options, given)?;
         }
     }
-    let items = args.from(next + 1);
-    if is_insert && items.is_empty() {
+    let rest = if creator == Creator::Insert { args.from(next + 1) } else { args.from(next) };
+    if creator == Creator::Insert && rest.is_empty() {
         return Err(Error::WrongArity);
     }
-    if is_out_of_range { Err(Error::InsertRange) } else { Ok((options, items)) }
+    if is_out_of_range { Err(Error::InsertRange) } else { Ok((options, rest)) }
 }
 
 /// Converts seconds to milliseconds.

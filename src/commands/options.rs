@@ -36,6 +36,8 @@ pub(super) struct Options {
     pub ttl: Option<NonZeroU64>,
     /// The time of addition, in milliseconds since 1970; by default now. Masters and append-only files give it.
     pub at: Option<u64>,
+    /// True if the reply to packed items is the number of new ones.
+    pub count: bool,
 }
 
 impl Options {
@@ -130,16 +132,13 @@ impl Options {
         InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh }
     }
 
-    /// Returns the arguments of BF.INSERT that replicate additions at `time`, up to and including ITEMS.
-    pub(super) fn replicated_insert(&self, time: u64) -> Vec<String> {
+    /// Returns the options that replicate additions at `time`.
+    pub(super) fn replicated_additions(&self, time: u64) -> Vec<String> {
         let ttl = self.ttl.map(|ttl| ("TTL", ttl.get() / 1000));
         let options = std::iter::once(("AT", time)).chain(ttl);
-        options.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).chain(["ITEMS".to_owned()]).collect()
+        options.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
     }
 }
-
-/// The maximum number of arguments that replicate the options of additions: `AT time TTL seconds ITEMS`.
-pub(super) const MAX_REPLICATED: usize = 5;
 
 /// The expansion that RedisBloom stores for a filter that does not grow, unless the client gave another.
 const DEFAULT_EXPANSION: u32 = 2;

@@ -29,15 +29,27 @@ pub(super) fn mexists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
         items.iter().for_each(|_| ctx.reply_bool(false));
         return Ok(());
     };
-    let now = time_for(ctx, filter);
-    for items in items.chunks(BATCH) {
-        let batch = filter.hash_batch(items.iter().map(Arg::bytes));
-        let mut found = [false; BATCH];
-        let found = &mut found[..items.len()];
-        filter.contains_hashes(batch.hashes(), found, now);
-        ctx.reply_bools(found);
-    }
+    contains_all(filter, items.iter().map(Arg::bytes), time_for(ctx, filter), |found| ctx.reply_bools(found));
     Ok(())
+}
+
+/// Hands for each item whether the filter may contain it to `visit`, at most [`BATCH`] at a time, in order.
+pub(super) fn contains_all<'a>(
+    filter: &Filter,
+    mut items: impl Iterator<Item = &'a [u8]>,
+    now: u64,
+    mut visit: impl FnMut(&[bool]),
+) {
+    loop {
+        let batch = filter.hash_batch(items.by_ref());
+        let mut found = [false; BATCH];
+        let found = &mut found[..batch.hashes().len()];
+        if found.is_empty() {
+            return;
+        }
+        filter.contains_hashes(batch.hashes(), found, now);
+        visit(found);
+    }
 }
 
 /// `BF.CARD key`

@@ -7,7 +7,7 @@ use super::declaration::{Access, Argument, ArgumentKind, Command, Keys};
 #[cfg(feature = "fault-injection")]
 use super::fault_injection;
 use super::option_rows::{self, Creator};
-use super::{add, counting, dump, info, merge, query, reserve};
+use super::{add, counting, dump, info, merge, packed, packing, query, reserve};
 use crate::callback::{self, Route};
 use crate::family::{BLOOM, Verb};
 use crate::ffi;
@@ -88,6 +88,14 @@ pub(super) static COMMANDS: &[Command] = &[
         arguments: || option_rows::arguments(Creator::Insert).chain([option_rows::ITEMS]).collect(),
     },
     command! {
+        Addpacked, packed::addpacked, Arity::at_least(4),
+        access: Access::Insert,
+        fast: false,
+        summary: c"Adds packed items to a Bloom filter. Creates the filter with default settings if the key does not exist.",
+        complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
+        arguments: || option_rows::arguments(Creator::Addpacked).chain(packing::ARGUMENTS).collect(),
+    },
+    command! {
         Exists, query::exists, Arity::exactly(3),
         access: Access::Read,
         fast: true,
@@ -104,6 +112,14 @@ pub(super) static COMMANDS: &[Command] = &[
         arguments: || vec![Argument::items(None)],
     },
     command! {
+        Existspacked, packed::existspacked, Arity { min: 4, max: 6 },
+        access: Access::Read,
+        fast: false,
+        summary: c"Tells for each of the packed items whether it was probably added to a Bloom filter, or certainly not.",
+        complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
+        arguments: || [option_rows::COUNT].into_iter().chain(packing::ARGUMENTS).collect(),
+    },
+    command! {
         Del, counting::del, Arity::exactly(3),
         access: Access::Remove,
         fast: true,
@@ -118,6 +134,14 @@ pub(super) static COMMANDS: &[Command] = &[
         summary: c"Removes one occurrence of each item from a counting Bloom filter.",
         complexity: c"O(N), where N is the number of items",
         arguments: || vec![Argument::items(None)],
+    },
+    command! {
+        Delpacked, packed::delpacked, Arity { min: 4, max: 6 },
+        access: Access::Remove,
+        fast: false,
+        summary: c"Removes one occurrence of each of the packed items from a counting Bloom filter.",
+        complexity: c"O(N), where N is the number of items",
+        arguments: || [option_rows::COUNT].into_iter().chain(packing::ARGUMENTS).collect(),
     },
     command! {
         Count, counting::count, Arity::exactly(3),

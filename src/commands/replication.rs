@@ -1,68 +1,87 @@
 //! Replicates the changes that commands on items made.
 
-use super::options::MAX_REPLICATED;
+use super::items::Items;
+use super::option_rows;
 use crate::family::Verb;
-use crate::server::{Arg, Args, Context};
+use crate::server::{Arg, Context, OwnedString};
 
-/// The commands that repeat a change on replicas, for one item and for many.
-pub(super) struct ReplicatedAs<'a> {
+/// The commands that repeat a change on replicas.
+#[derive(Clone, Copy)]
+pub(super) struct Verbs {
+    /// For one item.
     pub one: Verb,
+    /// For many items, each an argument.
     pub many: Verb,
+    /// For packed items.
+    pub packed: Verb,
+}
+
+/// Additions.
+const ADDITIONS: Verbs = Verbs { one: Verb::Add, many: Verb::Madd, packed: Verb::Addpacked };
+/// Additions with options, such as the time.
+const ADDITIONS_WITH_OPTIONS: Verbs = Verbs { one: Verb::Insert, many: Verb::Insert, packed: Verb::Addpacked };
+const REMOVALS: Verbs = Verbs { one: Verb::Del, many: Verb::Mdel, packed: Verb::Delpacked };
+
+/// How replicas repeat a change.
+pub(super) struct Replay<'a> {
+    pub key: Arg<'a>,
+    pub verbs: Verbs,
     /// The arguments between the key and the items.
     pub options: &'a [Arg<'a>],
 }
 
+impl<'a> Replay<'a> {
+    pub(super) fn additions(key: Arg<'a>, options: &'a [Arg<'a>]) -> Replay<'a> {
+        let verbs = if options.is_empty() { ADDITIONS } else { ADDITIONS_WITH_OPTIONS };
+        Replay { key, verbs, options }
+    }
+
+    pub(super) fn removals(key: Arg<'a>) -> Replay<'a> {
+        Replay { key, verbs: REMOVALS, options: &[] }
+    }
+}
+
 /// The items of a command that changed the filter.
 pub(super) enum Changed<'a> {
-    All,
-    /// The items whose flag is set.
+    /// The first items, this many.
+    First(usize),
+    /// The items whose flag is set. There are no more flags than items.
     Flagged(&'a [bool]),
 }
 
 impl Changed<'_> {
-    /// Returns true if one of the first `count` items changed the filter.
-    pub(super) fn any(&self, count: usize) -> bool {
+    pub(super) fn count(&self) -> usize {
         match self {
-            Changed::All => count > 0,
-            Changed::Flagged(changed) => changed[..count].contains(&true),
+            Changed::First(count) => *count,
+            Changed::Flagged(flags) => flags.iter().filter(|changed| **changed).count(),
+        }
+    }
+
+    pub(super) fn contains(&self, index: usize) -> bool {
+        match self {
+            Changed::First(count) => index < *count,
+            Changed::Flagged(flags) => flags.get(index).is_some_and(|changed| *changed),
         }
     }
 }
 
 /// Replicates the items that changed the filter. Returns true if there was one. Other items are not replicated: most of
 /// a crawler's items are duplicates.
-pub(super) fn replicate_items(ctx: &Context, names: ReplicatedAs, args: Args, items: Args, changed: Changed) -> bool {
-    let (key, ReplicatedAs { one, many, options }) = (args.at(1), names);
-    let has_changed = |index: usize| match changed {
-        Changed::All => true,
-        Changed::Flagged(changed) => changed[index],
-    };
-    let count = (0..items.len()).filter(|&index| has_changed(index)).count();
-    if count == 0 {
+pub(super) fn replicate<'a>(ctx: &Context, replay: &Replay, items: impl Items<'a>, changed: &Changed) -> bool {
+    if changed.count() == 0 {
         return false;
     }
-    let is_all = count == items.len() && options.is_empty();
-    if is_all && items.len() + 2 == args.len() {
-        ctx.replicate_verbatim();
-        return true;
-    }
-    if is_all {
-        ctx.replicate(many, key, items.as_slice());
-        return true;
-    }
-    let changing = || items.iter().enumerate().filter(|(index, _)| has_changed(*index)).map(|(_, item)| item);
-    let mut chosen = Vec::new();
-    if chosen.try_reserve_exact(options.len() + count).is_ok() {
-        chosen.extend(options.iter().copied().chain(changing()));
-        ctx.replicate(many, key, &chosen);
+    if items.replicate(ctx, replay, changed) {
         return true;
     }
     // Without memory for all items, replicate one command per item.
-    let mut arguments = [key; MAX_REPLICATED + 1];
-    arguments[..options.len()].copy_from_slice(options);
-    for item in changing() {
-        arguments[options.len()] = item;
-        ctx.replicate(one, key, &arguments[..=options.len()]);
+    let &Replay { key, verbs, options } = replay;
+    let token = (!options.is_empty()).then(|| ctx.string(option_rows::ITEMS_TOKEN.to_bytes()));
+    for (_, item) in items.iter().enumerate().filter(|&(index, _)| changed.contains(index)) {
+        let item = ctx.string(item);
+        let options = options.iter().copied().chain(token.as_ref().map(OwnedString::as_arg));
+        let arguments: Vec<_> = options.chain([item.as_arg()]).collect();
+        ctx.replicate(verbs.one, key, &arguments);
     }
     true
 }

@@ -1,0 +1,66 @@
+//! The items of a command: arguments, or [packed](super::packing) into one.
+
+use super::option_rows;
+use super::replication::{Changed, Replay};
+use crate::server::{Arg, Args, Context, OwnedString};
+
+/// The items of a command, in order.
+pub(super) trait Items<'a>: Copy {
+    fn len(self) -> usize;
+
+    fn iter(self) -> impl Iterator<Item = &'a [u8]>;
+
+    /// Sends one command that repeats the change of these items to replicas and the append-only file. At least one item
+    /// changed. Returns false, and sends nothing, if there is no memory for the command.
+    fn replicate(self, ctx: &Context, replay: &Replay, changed: &Changed) -> bool;
+}
+
+/// Items that are the last arguments of a command.
+#[derive(Clone, Copy)]
+pub(super) struct Arguments<'a> {
+    /// All arguments of the command.
+    command: Args<'a>,
+    items: Args<'a>,
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn new(command: Args<'a>, items: Args<'a>) -> Arguments<'a> {
+        Arguments { command, items }
+    }
+}
+
+impl<'a> Items<'a> for Arguments<'a> {
+    fn len(self) -> usize {
+        self.items.len()
+    }
+
+    #[inline]
+    fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        self.items.iter().map(Arg::bytes)
+    }
+
+    fn replicate(self, ctx: &Context, replay: &Replay, changed: &Changed) -> bool {
+        let &Replay { key, verbs, options } = replay;
+        let count = changed.count();
+        if count == self.len() && options.is_empty() {
+            if self.len() + 2 == self.command.len() {
+                ctx.replicate_verbatim();
+            } else {
+                ctx.replicate(verbs.many, key, self.items.as_slice());
+            }
+            return true;
+        }
+        // Only BF.INSERT has options.
+        let token = (!options.is_empty()).then(|| ctx.string(option_rows::ITEMS_TOKEN.to_bytes()));
+        let mut arguments = Vec::new();
+        if arguments.try_reserve_exact(options.len() + 1 + count).is_err() {
+            return false;
+        }
+        let changing = self.items.iter().enumerate().filter(|&(index, _)| changed.contains(index));
+        arguments.extend_from_slice(options);
+        arguments.extend(token.as_ref().map(OwnedString::as_arg));
+        arguments.extend(changing.map(|(_, item)| item));
+        ctx.replicate(verbs.many, key, &arguments);
+        true
+    }
+}

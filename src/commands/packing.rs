@@ -1,0 +1,257 @@
+//! Items that are packed into one argument.
+//!
+//! ```text
+//! FIXED n items            every n bytes are an item
+//! OFFSETS o items          o has n + 1 little-endian integers of 32 bits. Item i starts where integer i says, and ends
+//!                          where integer i + 1 says, counted from the first integer. (Arrow's strings have this form.)
+//! OFFSETS64 o items        the same with 64 bits (Arrow's large strings)
+//! LINES items              every line is an item, without its line feed. The last line needs none.
+//! ```
+
+use std::slice::ChunksExact;
+
+use memchr::{memchr, memchr_iter};
+
+use super::declaration::{Argument, ArgumentKind};
+use super::items::Items;
+use super::replication::{Changed, Replay};
+use crate::reply_error::Error;
+use crate::server::{Args, Context, OwnedString};
+
+/// The maximum number of items in a packed command. They may be empty, so that the bytes of a command do not limit
+/// them. The command's buffers have a byte for each, and it takes about a second.
+const MAX_ITEMS: usize = 1 << 24;
+
+/// The packing and the items in COMMAND DOCS.
+pub(super) const ARGUMENTS: [Argument; 2] = [
+    Argument::required(c"packing", ArgumentKind::OneOf(&PACKINGS)),
+    Argument::required(c"items", ArgumentKind::String),
+];
+
+const PACKINGS: [Argument; 4] = [
+    Argument::alternative(c"FIXED", c"width", ArgumentKind::Integer),
+    Argument::alternative(c"OFFSETS", c"offsets", ArgumentKind::String),
+    Argument::alternative(c"OFFSETS64", c"offsets64", ArgumentKind::String),
+    Argument::token(c"LINES", c"lines"),
+];
+
+/// Returns true if this is the name of a packing.
+pub(super) fn starts_with(token: &[u8]) -> bool {
+    ARGUMENTS[0].starts_with(token)
+}
+
+/// Valid packed items.
+#[derive(Clone, Copy)]
+pub(super) struct Packed<'a> {
+    packing: Packing<'a>,
+    /// The bytes of all items.
+    bytes: &'a [u8],
+    len: usize,
+    /// The arguments that the items were parsed from.
+    arguments: Args<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Packing<'a> {
+    /// The number of bytes of each item, which is not 0.
+    Fixed(usize),
+    Offsets(&'a [[u8; 4]]),
+    Offsets64(&'a [[u8; 8]]),
+    Lines,
+}
+
+impl<'a> Packed<'a> {
+    /// Parses a packing and its items, which are all that is left of a command.
+    pub(super) fn parse(arguments: Args<'a>) -> Result<Packed<'a>, Error> {
+        let (packing, items, len) = match *arguments.as_slice() {
+            [name, items] if name.is("LINES") => {
+                let bytes = items.bytes();
+                let has_end = bytes.last().is_none_or(|&byte| byte == b'\n');
+                (Packing::Lines, items, memchr_iter(b'\n', bytes).count() + usize::from(!has_end))
+            }
+            [name, width, items] if name.is("FIXED") => {
+                let width = width.unsigned().and_then(|width| usize::try_from(width).ok());
+                let width = width.filter(|&width| width > 0).ok_or(Error::PackedWidth)?;
+                let length = items.bytes().len();
+                if !length.is_multiple_of(width) {
+                    return Err(Error::PackedRemainder);
+                }
+                (Packing::Fixed(width), items, length / width)
+            }
+            [name, offsets, items] if name.is("OFFSETS") => {
+                let offsets = valid_offsets(offsets.bytes(), items.bytes())?;
+                (Packing::Offsets(offsets), items, offsets.len() - 1)
+            }
+            [name, offsets, items] if name.is("OFFSETS64") => {
+                let offsets = valid_offsets(offsets.bytes(), items.bytes())?;
+                (Packing::Offsets64(offsets), items, offsets.len() - 1)
+            }
+            _ => return Err(Error::NoPacking),
+        };
+        if len > MAX_ITEMS {
+            return Err(Error::TooManyItems);
+        }
+        Ok(Packed { packing, bytes: items.bytes(), len, arguments })
+    }
+
+    /// Packs some of the items in the same way. Returns the arguments after the packing's name, or `None` if there is no
+    /// memory for them.
+    fn choose(self, is_chosen: impl Fn(usize) -> bool) -> Option<Vec<Vec<u8>>> {
+        let chosen = || self.iter().enumerate().filter(|&(index, _)| is_chosen(index)).map(|(_, item)| item);
+        let (count, length) = chosen().fold((0, 0), |(count, length), item| (count + 1, length + item.len()));
+        let parameter = match self.packing {
+            Packing::Fixed(width) => Some(width.to_string().into_bytes()),
+            Packing::Offsets(_) => Some(offsets(chosen(), count, |end| (end as u32).to_le_bytes())?),
+            Packing::Offsets64(_) => Some(offsets(chosen(), count, |end| (end as u64).to_le_bytes())?),
+            Packing::Lines => None,
+        };
+        let terminator: &[u8] = if matches!(self.packing, Packing::Lines) { b"\n" } else { b"" };
+        let mut items = with_room(length + count * terminator.len())?;
+        chosen().for_each(|item| {
+            items.extend_from_slice(item);
+            items.extend_from_slice(terminator);
+        });
+        Some(parameter.into_iter().chain([items]).collect())
+    }
+}
+
+impl<'a> Items<'a> for Packed<'a> {
+    fn len(self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        match self.packing {
+            Packing::Fixed(width) => PackedIter::Fixed(self.bytes.chunks_exact(width)),
+            Packing::Offsets(offsets) => PackedIter::Offsets(Between::new(offsets, self.bytes)),
+            Packing::Offsets64(offsets) => PackedIter::Offsets64(Between::new(offsets, self.bytes)),
+            Packing::Lines => PackedIter::Lines(self.bytes),
+        }
+    }
+
+    fn replicate(self, ctx: &Context, replay: &Replay, changed: &Changed) -> bool {
+        let mut arguments = replay.options.to_vec();
+        if changed.count() == self.len {
+            arguments.extend_from_slice(self.arguments.as_slice());
+            ctx.replicate(replay.verbs.packed, replay.key, &arguments);
+            return true;
+        }
+        let Some(chosen) = self.choose(|index| changed.contains(index)) else { return false };
+        let chosen: Vec<_> = chosen.iter().map(|argument| ctx.string(argument)).collect();
+        arguments.push(self.arguments.at(0));
+        arguments.extend(chosen.iter().map(OwnedString::as_arg));
+        ctx.replicate(replay.verbs.packed, replay.key, &arguments);
+        true
+    }
+}
+
+/// Returns the offsets of `count` items.
+fn offsets<'a, const N: usize>(
+    items: impl Iterator<Item = &'a [u8]>,
+    count: usize,
+    encode: fn(usize) -> [u8; N],
+) -> Option<Vec<u8>> {
+    let mut offsets = with_room((count + 1) * N)?;
+    offsets.extend_from_slice(&encode(0));
+    let mut end = 0;
+    for item in items {
+        end += item.len();
+        offsets.extend_from_slice(&encode(end));
+    }
+    Some(offsets)
+}
+
+fn with_room(bytes: usize) -> Option<Vec<u8>> {
+    let mut vec = Vec::new();
+    vec.try_reserve_exact(bytes).ok()?;
+    Some(vec)
+}
+
+/// Returns the offsets of items, at least one: they never fall, and end where the items end.
+fn valid_offsets<'a, const N: usize>(offsets: &'a [u8], items: &[u8]) -> Result<&'a [[u8; N]], Error>
+where
+    [u8; N]: Offset,
+{
+    // An argument may start at any address, so that the integers are read as bytes.
+    let (all, []) = offsets.as_chunks() else { return Err(Error::BadOffsets) };
+    let (Some(first), Some(last)) = (all.first(), all.last()) else { return Err(Error::BadOffsets) };
+    let never_fall = all.is_sorted_by_key(|offset| offset.value());
+    let is_whole = last.value().checked_sub(first.value()) == Some(items.len() as u64);
+    if never_fall && is_whole { Ok(all) } else { Err(Error::BadOffsets) }
+}
+
+/// An offset, as it lies in the argument.
+trait Offset: Copy {
+    fn value(self) -> u64;
+}
+
+impl Offset for [u8; 4] {
+    #[inline]
+    fn value(self) -> u64 {
+        u32::from_le_bytes(self).into()
+    }
+}
+
+impl Offset for [u8; 8] {
+    #[inline]
+    fn value(self) -> u64 {
+        u64::from_le_bytes(self)
+    }
+}
+
+/// The items between offsets.
+struct Between<'a, T> {
+    /// The end of the item before, or the first offset.
+    start: u64,
+    ends: &'a [T],
+    /// The bytes of all items that are left.
+    bytes: &'a [u8],
+}
+
+impl<'a, T: Offset> Between<'a, T> {
+    fn new(offsets: &'a [T], bytes: &'a [u8]) -> Between<'a, T> {
+        match offsets {
+            [first, ends @ ..] => Between { start: first.value(), ends, bytes },
+            [] => Between { start: 0, ends: &[], bytes },
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (end, ends) = self.ends.split_first()?;
+        let length = end.value() - self.start;
+        let (item, bytes) = self.bytes.split_at_checked(length as usize)?;
+        (self.start, self.ends, self.bytes) = (end.value(), ends, bytes);
+        Some(item)
+    }
+}
+
+/// An iterator over packed items.
+enum PackedIter<'a> {
+    Fixed(ChunksExact<'a, u8>),
+    Offsets(Between<'a, [u8; 4]>),
+    Offsets64(Between<'a, [u8; 8]>),
+    /// The bytes of the lines that are left.
+    Lines(&'a [u8]),
+}
+
+impl<'a> Iterator for PackedIter<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            PackedIter::Fixed(items) => items.next(),
+            PackedIter::Offsets(items) => items.next(),
+            PackedIter::Offsets64(items) => items.next(),
+            PackedIter::Lines([]) => None,
+            PackedIter::Lines(bytes) => {
+                let end = memchr(b'\n', bytes).unwrap_or(bytes.len());
+                let (line, rest) = bytes.split_at(end);
+                *bytes = rest.get(1..).unwrap_or_default();
+                Some(line)
+            }
+        }
+    }
+}
