@@ -13,12 +13,14 @@
 //!  argument  a byte: one of WORDS, an item, or a code that says how to read the bytes that follow
 //! ```
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use oxbloom_filter::internals::codec::{HEADER_CURSOR, Header, Origin};
 use redis_module::raw;
 use testkit::counting_model::CountingModel;
 use testkit::keyspace_model::KeyspaceModel;
+use testkit::packing::{bits, unpack};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::decoding::{MEMORY_LIMIT, sealed};
@@ -41,6 +43,7 @@ pub const WORDS: &[&str] = &[
     "",
     "REPLACE", "redisbloom-version", "auto", "EXPIRE", "EX", "PX", "EXAT", "PXAT", "ALL",
     "WINDOW", "SLICES", "REFRESH", "TTL", "86400",
+    "BF.ADDPACKED", "BF.EXISTSPACKED", "BF.DELPACKED", "FIXED", "OFFSETS", "OFFSETS64", "LINES", "COUNT",
 ];
 
 /// Bytes from here on are items.
@@ -273,13 +276,14 @@ impl Session {
     fn follow(&mut self, name: &[u8], words: &Words, outcome: &Outcome, had_filter: bool, is_from_master: bool) {
         let Outcome { reply, .. } = outcome;
         let Some(key) = words.get(1).filter(|_| !reply.is_error()) else { return };
-        let numbers = reply.integers();
+        let (items, options) = items_of(name, words);
+        let numbers = if name.ends_with(b"packed") { unpacked(reply, items.len()) } else { reply.integers() };
         match name {
             b"bf.reserve" => self.model.create(key),
-            b"bf.add" | b"bf.madd" | b"bf.insert" => {
-                let (items, absent_only) = added(name, words);
-                // From a master, NX is RedisBloom's NONSCALING.
-                let absent_only = absent_only && !is_from_master;
+            b"bf.add" | b"bf.madd" | b"bf.insert" | b"bf.addpacked" => {
+                let absent_only = options.iter().any(|word| word.eq_ignore_ascii_case(b"NX"));
+                // In a BF.INSERT from a master, NX is RedisBloom's NONSCALING.
+                let absent_only = absent_only && !(is_from_master && name == b"bf.insert");
                 let filter = self.model.get_or_create(key);
                 for (item, new) in items.iter().zip(numbers) {
                     assert!(new == 0 || !filter.contains(item), "{item:?} was present, but reported as new");
@@ -288,18 +292,18 @@ impl Session {
                     }
                 }
             }
-            b"bf.del" | b"bf.mdel" => {
+            b"bf.del" | b"bf.mdel" | b"bf.delpacked" => {
                 let filter = self.model.get_or_create(key);
-                for (item, removed) in words[2..].iter().zip(numbers) {
+                for (item, removed) in items.iter().zip(numbers) {
                     assert!(removed == 1 || !filter.contains(item), "{item:?} was present, but not removed");
                     if removed == 1 {
                         filter.remove(item);
                     }
                 }
             }
-            b"bf.exists" | b"bf.mexists" | b"bf.count" | b"bf.mcount" => {
+            b"bf.exists" | b"bf.mexists" | b"bf.existspacked" | b"bf.count" | b"bf.mcount" => {
                 let Some(filter) = self.model.get(key) else { return };
-                for (item, count) in words[2..].iter().zip(numbers) {
+                for (item, count) in items.iter().zip(numbers) {
                     assert!(count > 0 || !filter.contains(item), "{item:?} is missing");
                 }
             }
@@ -438,7 +442,10 @@ impl Session {
         let loading = Circumstances { flags: raw::REDISMODULE_CTX_FLAGS_LOADING, ..Circumstances::default() };
         for key in server::keys(SERVER) {
             if let Some((data_type, file)) = server::save(SERVER, &key) {
+                let time = server::expire_time(SERVER, &key);
                 assert!(server::restore(SERVER, &key, (data_type, &file), 0, loading));
+                // A file has the time of each key beside its value.
+                time.into_iter().for_each(|time| server::set_expire_time(SERVER, &key, time));
             }
         }
         self.check_all();
@@ -483,15 +490,31 @@ fn with_other_defaults(f: impl FnOnce()) {
     }
 }
 
-/// Returns the items of a command that adds items, and true if it skips present items.
-fn added<'a>(name: &[u8], words: &'a Words) -> (&'a [Vec<u8>], bool) {
+/// Returns the items of a command, and the options before them. Invalid packed items are none.
+fn items_of<'a>(name: &[u8], words: &'a Words) -> (Cow<'a, [Vec<u8>]>, &'a [Vec<u8>]) {
+    let arguments = words.get(2..).unwrap_or(&[]);
+    if name.ends_with(b"packed") {
+        let (items, length) = unpack(arguments).unwrap_or_default();
+        return (Cow::Owned(items), &arguments[..arguments.len() - length]);
+    }
     if name != b"bf.insert" {
-        return (&words[2..], false);
+        return (Cow::Borrowed(arguments), &[]);
     }
     // A master may abbreviate ITEMS. No other accepted argument starts with an I.
-    let options = words[2..].iter().take_while(|word| !word.first().is_some_and(|first| b"iI".contains(first))).count();
-    let absent_only = words[2..][..options].iter().any(|word| word.eq_ignore_ascii_case(b"NX"));
-    (words.get(2 + options + 1..).unwrap_or(&[]), absent_only)
+    let options = arguments.iter().take_while(|word| !word.first().is_some_and(|first| b"iI".contains(first))).count();
+    (Cow::Borrowed(arguments.get(options + 1..).unwrap_or(&[])), &arguments[..options])
+}
+
+/// Returns the answers in the reply to a packed command, or none if the reply only counts them.
+fn unpacked(reply: &Reply, count: usize) -> Vec<i64> {
+    let answers = match reply {
+        Reply::Bulk(bytes) => bits(bytes, count),
+        reply => match reply.elements() {
+            [Reply::Integer(handled), Reply::Bulk(bytes), _] => bits(bytes, *handled as usize),
+            _ => Vec::new(),
+        },
+    };
+    answers.into_iter().map(i64::from).collect()
 }
 
 /// Returns true if an argument cannot lead to large allocations, as a large number or a setting for memory can.
@@ -510,10 +533,9 @@ fn is_grantable(name: &[u8], words: &Words) -> bool {
     };
     match name {
         b"bf.reserve" => names_little(&words[2..]),
-        b"bf.add" | b"bf.madd" => server::growth(SERVER, key, &words[2..]) <= MEMORY_LIMIT,
-        b"bf.insert" => {
-            let (items, _) = added(name, words);
-            names_little(&words[2..words.len() - items.len()]) && server::growth(SERVER, key, items) <= MEMORY_LIMIT
+        b"bf.add" | b"bf.madd" | b"bf.insert" | b"bf.addpacked" => {
+            let (items, options) = items_of(name, words);
+            names_little(options) && server::growth(SERVER, key, &items) <= MEMORY_LIMIT
         }
         b"bf.loadchunk" => {
             let is_header = words.get(2).is_some_and(|word| *word == HEADER_CURSOR.to_string().into_bytes());

@@ -1065,10 +1065,13 @@ fn each_command_is_documented_with_all_its_arguments() {
              counting:COUNTING seconds:WINDOW slices:SLICES refresh:REFRESH rolling:ROLLING seed:SEED layout:LAYOUT \
              expiration nx:NX seconds:TTL unix-time-milliseconds:AT item:ITEMS",
         ),
+        ("bf.addpacked", "key nocreate:NOCREATE nx:NX seconds:TTL unix-time-milliseconds:AT count:COUNT packing items"),
         ("bf.exists", "key item"),
         ("bf.mexists", "key item"),
+        ("bf.existspacked", "key count:COUNT packing items"),
         ("bf.del", "key item"),
         ("bf.mdel", "key item"),
+        ("bf.delpacked", "key count:COUNT packing items"),
         ("bf.count", "key item"),
         ("bf.mcount", "key item"),
         ("bf.merge", "key numkeys source operation replace:REPLACE"),

@@ -12,6 +12,7 @@ mod lookahead;
 mod memory;
 mod merging;
 mod observing;
+mod packed;
 mod panics;
 mod persistence;
 mod replay;

@@ -34,6 +34,7 @@ pub mod keyspace_model;
 pub mod keyspace_workload;
 pub mod memory;
 pub mod modules;
+pub mod packing;
 pub mod payload;
 pub mod persistence;
 pub mod proxy;

@@ -69,6 +69,14 @@ impl Reply {
         matches!(self, Reply::Error(_))
     }
 
+    /// Returns the text of an error.
+    pub fn error_text(&self) -> &str {
+        match self {
+            Reply::Error(text) => text,
+            other => panic!("not an error: {other:?}"),
+        }
+    }
+
     /// Returns the boolean, which is an integer in RESP2.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
