@@ -13,17 +13,18 @@ from contextlib import closing
 from typing import Any, BinaryIO
 
 import pages
+import pasting
 import pytest
 import redis
 from servers import HOST, PATIENCE, ROOT, Server, server_version
 
 FOLDER = ROOT / "docs/commands"
-INDEX = (FOLDER / "README.md").read_text()
+INDEX = pages.page("commands/README.md")
 PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("bf.*.md"))}
 ALL_PAGES = {"README": INDEX, **PAGES}
 
-# Errors that a test cannot cause with a command. They are about a lack of memory, data from other programs, or bugs of
-# the module.
+# Errors that a test cannot cause with a command that fits on a page. They are about a lack of memory, data from other
+# programs, bugs of the module, or very many items.
 UNPROVOKED = {
     "ERR Insufficient memory to create filter: the system has no more, add memory or delete keys",
     "ERR Insufficient memory to grow filter: more than can be addressed, choose a smaller capacity or expansion",
@@ -33,6 +34,7 @@ UNPROVOKED = {
     "ERR received data of a later version: upgrade the module on this server",
     "ERR cannot merge filters that differ in the shape of their layers: create them with BF.RESERVE key LIKE other",
     "ERR the union would be too large: create the filters with another SEED",
+    "ERR too many items: a packed command takes at most 16777216",
 }
 
 pytestmark = pytest.mark.skipif(
@@ -360,3 +362,22 @@ def test_the_python_code_prints_what_it_says(server, capsys, name):
             server.client.flushall()
             pages.run_python(server, program)
             assert capsys.readouterr().out.splitlines() == said
+
+
+# One and a half times the error rate, which is never exceeded by chance.
+MOST_FALSE_POSITIVES = 15_000
+
+
+def test_a_file_can_be_sent_in_one_command(server, tmp_path):
+    section = pages.section(INDEX, "A file in one command")
+    whole, pieces = pages.blocks(section)
+    programs = pasting.redis_cli_at(tmp_path / "programs", server.port)
+    shell = pasting.Shell(tmp_path, INDEX, directory=tmp_path, programs=programs)
+    try:
+        reserved, new, found = shell.paste(whole)
+        added_again = [int(line) for line in shell.paste(pieces)]
+    finally:
+        shell.close()
+    assert (reserved, found) == ("OK", "1000000")
+    assert 1_000_000 - MOST_FALSE_POSITIVES < int(new) <= 1_000_000
+    assert added_again == [0] * 100

@@ -71,6 +71,7 @@ def test_each_block_of_a_page_is_known_here(page):
 # The pages with commands for a shell, each with the test that pastes it. The commands of CONTRIBUTING.md do not run:
 # tests only check that the targets and folders that it names exist.
 PASTED = {
+    "docs/commands/README.md": "tests/clients/test_command_pages.py",
     "docs/crawling.md": "tests/clients/crawling/test_crawling_page.py",
     "docs/forgetting.md": "tests/clients/test_forgetting_page.py",
     "docs/installing.md": "tests/dist/conftest.py",
