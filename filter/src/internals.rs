@@ -25,7 +25,6 @@ pub use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 /// Filters as bytes.
 pub mod codec {
     pub use crate::codec::*;
-    pub use crate::kind::classic::stored as classic;
     pub use crate::stored::{chunk, header, packing};
 }
 

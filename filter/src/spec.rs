@@ -62,9 +62,9 @@ pub struct Parameters {
     pub window: Option<Window>,
 }
 
-/// Declares the kinds of filters: for each, its name, and its code in our own headers.
+/// Declares the kinds of filters, each with its name.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $name:literal, $code:expr;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal;)*) => {
         /// The kinds of filters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum FilterKind {
@@ -81,26 +81,19 @@ macro_rules! kinds {
                     $(FilterKind::$kind => $name,)*
                 }
             }
-
-            /// Returns the code of the kind in our own headers, or `None` if it has an encoding of its own.
-            pub const fn code(self) -> Option<u8> {
-                match self {
-                    $(FilterKind::$kind => $code,)*
-                }
-            }
         }
     };
 }
 
 kinds! {
     /// Bits in blocks, which are cache lines except in small filters; and a table if the filter has grown.
-    Native = c"native", Some(0);
+    Native = c"native";
     /// Fingerprints with their counts, in a table.
-    Counting = c"counting", Some(2);
+    Counting = c"counting";
     /// Fingerprints with the slices in which they expire, in tables.
-    Windowed = c"windowed", Some(3);
+    Windowed = c"windowed";
     /// RedisBloom's bits.
-    Classic = c"classic", None;
+    Classic = c"classic";
 }
 
 /// The layout of the bits in memory, with its parameters.

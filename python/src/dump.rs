@@ -128,7 +128,7 @@ pub(crate) fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeE
     let mut reader = Reader(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?);
     let id = reader.length()?;
     let (name, version) = (id >> VERSION_BITS << VERSION_BITS, id & ((1 << VERSION_BITS) - 1));
-    let encoding = Encoding::ALL.into_iter().find(|&encoding| type_id(encoding) == name);
+    let encoding = Encoding::ALL.iter().copied().find(|&encoding| type_id(encoding) == name);
     let filter = encoding.ok_or(DecodeError::Corrupt)?.read(version, &mut reader, admit)?;
     if reader.length()? == END && reader.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }
 }

@@ -426,8 +426,8 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     for manifest in ("Cargo.toml", "filter/Cargo.toml", "python/Cargo.toml"):
         assert "\nversion.workspace = true\n" in (ROOT / manifest).read_text()
     header = (ROOT / "filter/src/stored/header.rs").read_text()
-    classic = (ROOT / "filter/src/kind/classic/stored.rs").read_text()
-    version = r"pub const VERSION: \w+ = (\d+);"
+    classic = (ROOT / "filter/src/codec/classic.rs").read_text()
+    version = r"const VERSION: \w+ = (\d+);"
     info = server.client.info("bf")
     (listed,) = server.client.module_list()
     assert stated["the module"] == info["bf_version"] == module["version"]

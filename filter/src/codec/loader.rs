@@ -1,19 +1,18 @@
 //! Loads filters: builds the filter that a header describes, fills it with the chunks, and checks that it is complete.
 
-use super::{Format, FormatMut, Header, Origin, load_chunk};
+use super::{Header, Origin, encoded, encoded_mut, load_chunk};
 use crate::error::DecodeError;
 use crate::filter::Filter;
 use crate::kind::Described;
 use crate::memory::{Admit, try_append};
-use crate::stored::section::MAX_SECTIONS;
-use crate::stored::{chunk, header};
+use crate::stored::chunk;
 
 /// A filter that is being loaded.
 pub struct Loader {
     filter: Filter,
     /// The header with which the complete filter is encoded again.
     header: Vec<u8>,
-    /// The bytes of the chunks that were loaded. Only those of classic filters are counted.
+    /// The bytes of the chunks that were loaded.
     loaded: u64,
     /// The memory that the filter may take in addition, in bytes.
     left: u64,
@@ -52,10 +51,7 @@ impl Loader {
     ///
     /// As for [`load_chunk`]. The filter cannot be completed then.
     pub fn load(&mut self, cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
-        // The chunks of a classic filter have no checksums, so only their order shows that none is missing.
-        let is_classic = matches!(Format::of(&self.filter), Format::Classic(_));
-        let next = self.loaded.saturating_add(1).saturating_add(data.len() as u64);
-        if is_classic && cursor != next {
+        if !encoded(&self.filter).is_next(cursor, data.len() as u64, self.loaded) {
             return Err(DecodeError::Incomplete);
         }
         let mut admit = |bytes| self.left.checked_sub(bytes).map(|less| self.left = less).is_some();
@@ -78,8 +74,8 @@ impl Loader {
             said = said.saturating_sub(bytes);
             more == 0 || admit(more)
         };
-        let FormatMut::Own(filter) = FormatMut::of(&mut self.filter) else { return Err(DecodeError::Corrupt) };
-        let tags: [u64; MAX_SECTIONS] = filter.tags();
+        let filter = encoded_mut(&mut self.filter).own_mut().ok_or(DecodeError::Corrupt)?;
+        let tags = filter.tags();
         let sections = filter.sections_mut().into_iter().flatten().zip(tags).zip(header.has_chunks());
         for ((section, tag), has_chunks) in sections {
             let mut position = 0;
@@ -97,19 +93,13 @@ impl Loader {
         Ok(())
     }
 
-    /// Returns the filter, if it is complete. A complete filter of our own has the header from which it was built. The
-    /// header of a classic filter does not depend on its bits, so these must all have been loaded.
+    /// Returns the filter, if it is complete.
     ///
     /// # Errors
     ///
     /// [`DecodeError::Incomplete`] if chunks are missing, or are not those of the header.
     pub fn finish(self) -> Result<Filter, DecodeError> {
-        let is_complete = match Format::of(&self.filter) {
-            Format::Own(filter) => header::encode(filter)?.starts_with(&self.header),
-            Format::Classic(filter) => {
-                filter.chain().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == self.loaded
-            }
-        };
+        let is_complete = encoded(&self.filter).is_complete(&self.header, self.loaded)?;
         if is_complete { Ok(self.filter) } else { Err(DecodeError::Incomplete) }
     }
 }

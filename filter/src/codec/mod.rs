@@ -1,9 +1,9 @@
 //! Encodes filters as bytes, for RDB files, DUMP payloads, AOF rewrites and SCANDUMP.
 //!
-//! There are two encodings. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
+//! A filter has two forms. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
 //! built, and chunks that fill it, each with a cursor. An *RDB value* (RDB files, DUMP payloads) is a sequence of
-//! numbers and strings. [`own`] defines both for our own filters, from what all kinds have in common (see
-//! [`stored`](crate::stored)) and what each [kind](crate::kind) adds. [`classic`] has RedisBloom's encodings.
+//! numbers and strings. An [`encoding`] defines both: [`own`] for our own filters, from what all kinds have in common
+//! (see [`stored`](crate::stored)) and what each [kind](crate::kind) adds; [`classic`] for RedisBloom's.
 //! [`Filter::to_bytes`] encodes a whole dump stream as one string. A [`Loader`] loads all of them.
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
@@ -11,7 +11,8 @@
 #![warn(clippy::arithmetic_side_effects)]
 
 mod bytes;
-mod header;
+mod classic;
+mod encoding;
 mod loader;
 mod own;
 
@@ -19,94 +20,94 @@ use std::ffi::CStr;
 
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::classic::ClassicFilter;
-use crate::kind::classic::stored::{self as classic, ClassicHeader};
-use crate::kind::{Content, Described, Kind};
+use crate::kind::{Content, Described, for_each_kind};
 use crate::memory::Admit;
 use crate::spec::FilterKind;
-use crate::stored::{chunk, section};
+use crate::stored::section::MAX_SECTIONS;
+use classic::ClassicFormat;
+use encoding::{Encoded, Format};
+use own::OwnFormat;
 
-pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source, Stored};
+pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source};
 pub use loader::Loader;
 
-/// The encodings of RDB values. Each has a data type of its own in the server's files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+/// Declares the encodings: for each, its format, the name of its data type, and the kinds of its filters.
+macro_rules! encodings {
+    ($($(#[$doc:meta])* $encoding:ident = $format:ty, $type_name:literal, $($kind:ident)|+;)*) => {
+        /// The encodings of RDB values. Each has a data type of its own in the server's files.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Encoding {
+            $($(#[$doc])* $encoding,)*
+        }
+
+        impl Encoding {
+            /// The encodings, in the order of their discriminants.
+            pub const ALL: &[Encoding] = &[$(Encoding::$encoding),*];
+
+            /// Returns the encoding of a kind of filters.
+            pub fn of(kind: FilterKind) -> Encoding {
+                match kind {
+                    $($(FilterKind::$kind)|+ => Encoding::$encoding,)*
+                }
+            }
+
+            /// Returns the name of the data type.
+            pub const fn type_name(self) -> &'static CStr {
+                match self {
+                    $(Encoding::$encoding => $type_name,)*
+                }
+            }
+
+            /// Returns the version that is written.
+            pub const fn version(self) -> u32 {
+                match self {
+                    $(Encoding::$encoding => <$format>::VERSION,)*
+                }
+            }
+
+            /// Reads a filter in a version of this encoding. Calls `admit` with the bytes that it will take; `admit`
+            /// may reject them.
+            pub fn read(self, version: u64, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+                let version = u32::try_from(version).ok().filter(|&version| version <= self.version());
+                let version = version.ok_or(DecodeError::NewerVersion)?;
+                match self {
+                    $(Encoding::$encoding => <$format>::read_rdb(version, source, admit),)*
+                }
+            }
+        }
+
+        /// Decodes a header with the first format that knows it.
+        fn decode_header(bytes: &[u8], origin: Origin) -> Result<Box<dyn Described>, DecodeError> {
+            $(if let Some(header) = <$format>::decode_header(bytes, origin) {
+                return header;
+            })*
+            Err(DecodeError::Corrupt)
+        }
+
+        /// Checks a chunk with the first format that knows it.
+        fn check_data(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
+            $(if let Some(checked) = <$format>::check_chunk(cursor, data) {
+                return checked;
+            })*
+            Err(DecodeError::Corrupt)
+        }
+    };
+}
+
+encodings! {
     /// That of our own filters.
-    Own,
+    Own = OwnFormat, c"oxbloom--", Native | Counting | Windowed;
+    // The last: its headers and chunks have no mark that distinguishes them from others.
     /// RedisBloom's.
-    Classic,
+    Classic = ClassicFormat, c"MBbloom--", Classic;
 }
 
-impl Encoding {
-    /// The encodings, in the order of their discriminants.
-    pub const ALL: [Encoding; 2] = [Encoding::Own, Encoding::Classic];
-
-    /// Returns the encoding of a kind of filters.
-    pub fn of(kind: FilterKind) -> Encoding {
-        if kind.code().is_some() { Encoding::Own } else { Encoding::Classic }
-    }
-
-    /// Returns the name of the data type.
-    pub const fn type_name(self) -> &'static CStr {
-        match self {
-            Encoding::Own => c"oxbloom--",
-            Encoding::Classic => c"MBbloom--",
-        }
-    }
-
-    /// Returns the version that is written.
-    pub const fn version(self) -> u32 {
-        match self {
-            Encoding::Own => crate::stored::header::VERSION as u32,
-            Encoding::Classic => classic::VERSION,
-        }
-    }
-
-    /// Reads a filter in a version of this encoding. Calls `admit` with the bytes that it will take; `admit` may reject
-    /// them.
-    pub fn read(self, version: u64, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
-        match (self, u32::try_from(version)) {
-            (_, Ok(version)) if version > self.version() => Err(DecodeError::NewerVersion),
-            (_, Err(_)) => Err(DecodeError::NewerVersion),
-            (Encoding::Own, Ok(_)) => own::read_rdb(source, admit),
-            (Encoding::Classic, Ok(version)) => classic::read_rdb(version, source, admit).map(Filter::from),
-        }
-    }
+fn encoded(filter: &Filter) -> &dyn Encoded {
+    for_each_kind!(filter.content(), filter => filter.as_encoded())
 }
 
-/// A filter, by its encoding.
-enum Format<'a> {
-    Own(&'a dyn Stored),
-    Classic(&'a ClassicFilter),
-}
-
-impl Format<'_> {
-    fn of(filter: &Filter) -> Format<'_> {
-        match filter.content() {
-            Content::Native(filter) => Format::Own(filter),
-            Content::Counting(filter) => Format::Own(&**filter),
-            Content::Windowed(filter) => Format::Own(&**filter),
-            Content::Classic(filter) => Format::Classic(filter),
-        }
-    }
-}
-
-/// A filter, by its encoding, to load chunks.
-enum FormatMut<'a> {
-    Own(&'a mut dyn Stored),
-    Classic(&'a mut ClassicFilter),
-}
-
-impl FormatMut<'_> {
-    fn of(filter: &mut Filter) -> FormatMut<'_> {
-        match filter.content_mut() {
-            Content::Native(filter) => FormatMut::Own(filter),
-            Content::Counting(filter) => FormatMut::Own(&mut **filter),
-            Content::Windowed(filter) => FormatMut::Own(&mut **filter),
-            Content::Classic(filter) => FormatMut::Classic(filter),
-        }
-    }
+fn encoded_mut(filter: &mut Filter) -> &mut dyn Encoded {
+    for_each_kind!(filter.content_mut(), filter => filter.as_encoded_mut())
 }
 
 /// Writes a filter as RDB values.
@@ -115,14 +116,8 @@ impl FormatMut<'_> {
 ///
 /// [`Error::OutOfMemory`] if a part cannot be allocated. The values written so far are incomplete, and cannot be
 /// decoded.
-pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
-    match Format::of(filter) {
-        Format::Own(filter) => own::write_rdb(filter, sink),
-        Format::Classic(filter) => {
-            classic::write_rdb(filter, sink);
-            Ok(())
-        }
-    }
+pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
+    encoded(filter).write_rdb(sink)
 }
 
 /// Returns the header of a dump stream.
@@ -132,56 +127,33 @@ pub fn write_rdb(filter: &Filter, sink: &mut impl Sink) -> Result<(), Error> {
 /// [`Error::OutOfMemory`] if it cannot be allocated. It has less than 4 KB, or 53 bytes for each layer of a classic
 /// filter.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
-    match Format::of(filter) {
-        Format::Own(filter) => crate::stored::header::encode(filter),
-        Format::Classic(filter) => classic::encode_header(filter),
-    }
+    encoded(filter).encode_header()
 }
 
 /// A valid header. Its filter has no items yet.
-pub enum Header {
-    /// The header of a filter of our own.
-    Own(Box<dyn Described>),
-    /// The header of a classic filter.
-    Classic(ClassicHeader),
-}
+pub struct Header(Box<dyn Described>);
 
 impl Header {
     /// Decodes and checks a header. From a client, a classic header must be one that RedisBloom accepts. From
     /// replication, it may also be that of a very old filter.
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
-        let Some(unsealed) = crate::stored::header::unsealed(bytes) else {
-            return ClassicHeader::decode(bytes, origin).map(Header::Classic);
-        };
-        match header::decode(unsealed)? {
-            (header, []) => Ok(Header::Own(header)),
-            _ => Err(DecodeError::Corrupt),
-        }
+        decode_header(bytes, origin).map(Header)
     }
 
     /// Returns the bytes that the filter's items will take.
     pub fn memory(&self) -> u64 {
-        match self {
-            Header::Own(header) => header.memory(),
-            Header::Classic(header) => header.memory(),
-        }
+        self.0.memory()
     }
 
     /// Returns the filter without its items. Its item counts are those of the complete filter.
     pub fn build(&self) -> Result<Filter, DecodeError> {
-        match self {
-            Header::Own(header) => Ok(header.build()?.into()),
-            Header::Classic(header) => Ok(header.build()?.into_content()?.into()),
-        }
+        self.0.build().map(Filter::from)
     }
 }
 
 /// Returns the chunk after `cursor`, or `None` after the last. The first chunk is the one after [`HEADER_CURSOR`].
 pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-    match Format::of(filter) {
-        Format::Own(filter) => own::next_chunk(filter, cursor),
-        Format::Classic(filter) => Ok(classic::next_chunk(filter, cursor)),
-    }
+    encoded(filter).next_chunk(cursor)
 }
 
 /// Hands a whole dump stream to `emit`: the header, then the chunks, each with its cursor.
@@ -206,13 +178,7 @@ pub fn dump(filter: &Filter, mut emit: impl FnMut(u64, &[u8])) -> Result<(), Err
 /// [`Error::OutOfMemory`] if there is no memory for the header or for a copy of a table's chunk.
 pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> {
     add(&encode_header(filter)?);
-    match Format::of(filter) {
-        Format::Own(filter) => section::each_part(filter, |part, _tag| add(&part.content)),
-        Format::Classic(filter) => {
-            filter.chain().iter().for_each(|layer| add(layer.bytes()));
-            Ok(())
-        }
-    }
+    encoded(filter).digest_content(&mut add)
 }
 
 /// Loads a chunk into a filter that was built from the dump stream's header.
@@ -232,21 +198,12 @@ pub fn load_chunk<'a>(
     origin: Origin,
     admit: Admit<'_>,
 ) -> Result<LoadedChunk<'a>, DecodeError> {
-    match FormatMut::of(filter) {
-        FormatMut::Own(filter) => {
-            let changed = own::load_chunk(filter, cursor, data, admit)?;
-            Ok(LoadedChunk { bytes: data, changed })
-        }
-        FormatMut::Classic(filter) => classic::load_chunk(filter, cursor, data, origin),
-    }
+    encoded_mut(filter).load_chunk(cursor, data, origin, admit)
 }
 
 /// Returns the tags of the sections of a filter, with which tests forge chunks. A classic filter has none.
-pub fn tags(filter: &Filter) -> Option<[u64; section::MAX_SECTIONS]> {
-    match Format::of(filter) {
-        Format::Own(filter) => Some(filter.tags()),
-        Format::Classic(_) => None,
-    }
+pub fn tags(filter: &Filter) -> Option<[u64; MAX_SECTIONS]> {
+    encoded(filter).tags()
 }
 
 /// Returns true if `cursor` and `data` are the header of a dump stream.
@@ -261,11 +218,5 @@ pub fn is_header(cursor: u64, data: &[u8]) -> bool {
 ///
 /// [`DecodeError::Corrupt`] or [`DecodeError::NewerVersion`] if no filter can accept it.
 pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
-    if is_header(cursor, data) {
-        Header::decode(data, Origin::Replication).map(drop)
-    } else if cursor >= chunk::FIRST_CHUNK_CURSOR {
-        chunk::SealedChunk::decode(cursor, data)?.check()
-    } else {
-        cursor.checked_sub(data.len() as u64).map(drop).ok_or(DecodeError::Corrupt)
-    }
+    if is_header(cursor, data) { Header::decode(data, Origin::Replication).map(drop) } else { check_data(cursor, data) }
 }

@@ -1,4 +1,5 @@
-//! The encodings of our own filters, whatever their kind: a [header] and the chunks of the [sections](super::section).
+//! The encoding of our own filters, whatever their kind: a [header] and the chunks of the
+//! [sections](crate::stored::section).
 //!
 //! An RDB value is a string, and then a string with the content and a number with the checksum of each chunk. The first
 //! string is
@@ -16,16 +17,20 @@ use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::header::decode;
+use super::encoding::{Encoded, Format};
 use super::loader::Loader;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
+use crate::kind::Described;
+use crate::kind::counting::stored as counting;
+use crate::kind::native::stored as native;
+use crate::kind::windowed::stored as windowed;
 use crate::memory::{Admit, try_append};
 use crate::stored::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
 use crate::stored::fields::Fields;
-use crate::stored::header::{self, CHECKSUM_BYTES};
+use crate::stored::header::{self, CHECKSUM_BYTES, Preamble};
 use crate::stored::section::{MAX_SECTIONS, Placed, each_part, section_mut, sections};
-use crate::stored::{DumpChunk, HEADER_CURSOR, Sink, Source, Stored, packing};
+use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source, Stored, packing};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
@@ -35,58 +40,60 @@ const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 *
 
 const WORD: usize = size_of::<u64>();
 
-/// See [`write_rdb`](super::write_rdb).
-pub(crate) fn write_rdb(filter: &dyn Stored, sink: &mut impl Sink) -> Result<(), Error> {
-    let mut first = header::encode(filter)?;
-    first.truncate(first.len().saturating_sub(CHECKSUM_BYTES));
-    let is_short = sections(filter).map(|placed| placed.section.content_bytes()).sum::<u64>() <= SHORT;
-    if is_short {
-        let mut appended = Ok(());
-        each_part(filter, |part, _tag| {
-            let length = part.content.len();
-            let padding = &[0; WORD][..padding(length)];
-            let length = (length as u64).to_le_bytes();
-            appended = appended.and_then(|()| try_append(&mut first, &[&length, &part.content, padding]));
-        })?;
-        appended?;
-    }
-    let mut packed = packing::pack(&first)?;
-    let checksum = xxh3_64(&packed).to_le_bytes();
-    try_append(&mut packed, &[&checksum])?;
-    sink.string(&packed);
-    if !is_short {
-        each_part(filter, |part, tag| {
-            sink.string(&part.content);
-            sink.unsigned(chunk::checksum(&part.content, part.end, tag));
-        })?;
-    }
-    Ok(())
-}
+/// The format of our own filters.
+pub(super) struct OwnFormat;
 
-/// See [`Encoding::read`](super::Encoding::read).
-pub(crate) fn read_rdb(source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
-    let first = source.string()?;
-    let (packed, checksum) = first.as_ref().split_last_chunk().ok_or(DecodeError::Corrupt)?;
-    if u64::from_le_bytes(*checksum) != xxh3_64(packed) {
-        return Err(DecodeError::Corrupt);
-    }
-    let first = packing::unpack(packed, MAX_FIRST)?;
-    let (header, short) = decode(&first)?;
-    if !admit(header.memory()) {
-        return Err(DecodeError::OutOfMemory);
-    }
-    let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
-    let mut loader = Loader::of_own(&*header, encoded)?;
-    if short.is_empty() {
-        loader.fill(&*header, || Ok((source.string()?, Some(source.unsigned()?))), admit)?;
-    } else {
-        let mut fields = Fields(short);
-        loader.fill(&*header, || Ok((take_short(&mut fields)?, None)), admit)?;
-        if !fields.0.is_empty() {
+impl Format for OwnFormat {
+    const VERSION: u32 = header::VERSION as u32;
+
+    fn read_rdb(_version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+        let first = source.string()?;
+        let (packed, checksum) = first.as_ref().split_last_chunk().ok_or(DecodeError::Corrupt)?;
+        if u64::from_le_bytes(*checksum) != xxh3_64(packed) {
             return Err(DecodeError::Corrupt);
         }
+        let first = packing::unpack(packed, MAX_FIRST)?;
+        let (header, short) = decode(&first)?;
+        if !admit(header.memory()) {
+            return Err(DecodeError::OutOfMemory);
+        }
+        let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
+        let mut loader = Loader::of_own(&*header, encoded)?;
+        if short.is_empty() {
+            loader.fill(&*header, || Ok((source.string()?, Some(source.unsigned()?))), admit)?;
+        } else {
+            let mut fields = Fields(short);
+            loader.fill(&*header, || Ok((take_short(&mut fields)?, None)), admit)?;
+            if !fields.0.is_empty() {
+                return Err(DecodeError::Corrupt);
+            }
+        }
+        loader.finish()
     }
-    loader.finish()
+
+    fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Box<dyn Described>, DecodeError>> {
+        let header = decode(header::unsealed(bytes)?);
+        Some(header.and_then(|(header, rest)| rest.is_empty().then_some(header).ok_or(DecodeError::Corrupt)))
+    }
+
+    fn check_chunk(cursor: u64, data: &[u8]) -> Option<Result<(), DecodeError>> {
+        let is_own = cursor >= FIRST_CHUNK_CURSOR;
+        is_own.then(|| SealedChunk::decode(cursor, data)?.check())
+    }
+}
+
+/// Decodes a header without its checksum. Returns the bytes after it, too.
+fn decode(unsealed: &[u8]) -> Result<(Box<dyn Described>, &[u8]), DecodeError> {
+    let (code, fields) = header::kind_of(unsealed)?;
+    let decode_records = match code {
+        native::CODE => native::decode_records,
+        counting::CODE => counting::decode_records,
+        windowed::CODE => windowed::decode_records,
+        _ => return Err(DecodeError::NewerVersion),
+    };
+    let mut preamble = Preamble::decode(fields)?;
+    let header = decode_records(&mut preamble)?;
+    Ok((header, preamble.fields.0))
 }
 
 /// Takes the content of a chunk that is stored with the header.
@@ -103,32 +110,82 @@ fn padding(length: usize) -> usize {
     length.wrapping_neg() % WORD
 }
 
-/// See [`next_chunk`](super::next_chunk).
-pub(crate) fn next_chunk(filter: &dyn Stored, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-    let position = match cursor {
-        HEADER_CURSOR => 0,
-        FIRST_CHUNK_CURSOR.. => cursor.saturating_sub(FIRST_CHUNK_CURSOR),
-        _ => return Ok(None),
-    };
-    for Placed { section, start, tag } in sections(filter) {
-        if let Some(part) = section.part_at(position.saturating_sub(start))? {
-            let end = start.saturating_add(part.end);
-            let data = Cow::Owned(chunk::seal(&part.content, end, tag)?);
-            return Ok(Some(DumpChunk { cursor: FIRST_CHUNK_CURSOR.saturating_add(end), data }));
+impl<F: Stored> Encoded for F {
+    fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+        let mut first = header::encode(self)?;
+        first.truncate(first.len().saturating_sub(CHECKSUM_BYTES));
+        let is_short = sections(self).map(|placed| placed.section.content_bytes()).sum::<u64>() <= SHORT;
+        if is_short {
+            let mut appended = Ok(());
+            each_part(self, |part, _tag| {
+                let length = part.content.len();
+                let padding = &[0; WORD][..padding(length)];
+                let length = (length as u64).to_le_bytes();
+                appended = appended.and_then(|()| try_append(&mut first, &[&length, &part.content, padding]));
+            })?;
+            appended?;
         }
+        let mut packed = packing::pack(&first)?;
+        let checksum = xxh3_64(&packed).to_le_bytes();
+        try_append(&mut packed, &[&checksum])?;
+        sink.string(&packed);
+        if !is_short {
+            each_part(self, |part, tag| {
+                sink.string(&part.content);
+                sink.unsigned(chunk::checksum(&part.content, part.end, tag));
+            })?;
+        }
+        Ok(())
     }
-    Ok(None)
-}
 
-/// Loads a chunk of a dump stream. Returns true if the filter changed.
-pub(crate) fn load_chunk(
-    filter: &mut dyn Stored,
-    cursor: u64,
-    data: &[u8],
-    admit: Admit<'_>,
-) -> Result<bool, DecodeError> {
-    let sealed = SealedChunk::decode(cursor, data)?;
-    let (Placed { section, tag, .. }, end) = section_mut(filter, sealed.end)?;
-    sealed.check_tag(tag)?;
-    section.merge(sealed.content, end, admit)
+    fn encode_header(&self) -> Result<Vec<u8>, Error> {
+        header::encode(self)
+    }
+
+    fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+        let position = match cursor {
+            HEADER_CURSOR => 0,
+            FIRST_CHUNK_CURSOR.. => cursor.saturating_sub(FIRST_CHUNK_CURSOR),
+            _ => return Ok(None),
+        };
+        for Placed { section, start, tag } in sections(self) {
+            if let Some(part) = section.part_at(position.saturating_sub(start))? {
+                let end = start.saturating_add(part.end);
+                let data = Cow::Owned(chunk::seal(&part.content, end, tag)?);
+                return Ok(Some(DumpChunk { cursor: FIRST_CHUNK_CURSOR.saturating_add(end), data }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn load_chunk<'a>(
+        &'a mut self,
+        cursor: u64,
+        data: &'a [u8],
+        _origin: Origin,
+        admit: Admit<'_>,
+    ) -> Result<LoadedChunk<'a>, DecodeError> {
+        let sealed = SealedChunk::decode(cursor, data)?;
+        let (Placed { section, tag, .. }, end) = section_mut(self, sealed.end)?;
+        sealed.check_tag(tag)?;
+        let changed = section.merge(sealed.content, end, admit)?;
+        Ok(LoadedChunk { bytes: data, changed })
+    }
+
+    fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        each_part(self, |part, _tag| add(&part.content))
+    }
+
+    /// A complete filter has the header from which it was built.
+    fn is_complete(&self, header: &[u8], _loaded: u64) -> Result<bool, Error> {
+        Ok(header::encode(self)?.starts_with(header))
+    }
+
+    fn tags(&self) -> Option<[u64; MAX_SECTIONS]> {
+        Some(Stored::tags(self))
+    }
+
+    fn own_mut(&mut self) -> Option<&mut dyn Stored> {
+        Some(self)
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder.
 //! Add a row to [`FilterKind`], and its parameters to [`Layout`]. Then the compiler names what is left: [`Content`],
-//! [`for_each_kind`], [`create`] and [`plan`] here, and the encodings in the codec. The module needs an option that
-//! chooses the kind, and what it contradicts (`commands/option_rows.rs` and `commands/options.rs`).
+//! [`for_each_kind`], [`create`] and [`plan`] here, and the kind's encoding in the codec. The module needs an option
+//! that chooses the kind, and what it contradicts (`commands/option_rows.rs` and `commands/options.rs`).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
@@ -283,12 +283,14 @@ impl Content {
     }
 }
 
-/// What the header of one of our own filters describes.
-pub trait Described {
+/// A valid header of a dump stream. Its filter has no items yet.
+pub(crate) trait Described {
     /// Returns the bytes that the items of the filter take. For tables, it is an approximation.
     fn memory(&self) -> u64;
-    /// Returns for each section whether it has chunks.
-    fn has_chunks(&self) -> [bool; MAX_SECTIONS];
+    /// Returns for each section whether it has chunks. Only filters of our own have sections.
+    fn has_chunks(&self) -> [bool; MAX_SECTIONS] {
+        [false; MAX_SECTIONS]
+    }
     /// Returns the filter without its items. Its item counts are those of the complete filter.
     fn build(&self) -> Result<Content, DecodeError>;
 }

@@ -24,7 +24,7 @@ use super::fields::Fields;
 use super::section::sections;
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
-use crate::spec::{ErrorRate, FilterKind, Growth, OwnSpec};
+use crate::spec::{ErrorRate, Growth, OwnSpec};
 
 /// The version of the encoding that is written, and the only one that is read: no earlier version was ever released.
 /// From the first release on, each version reads all released versions before it, and rejects later ones.
@@ -38,7 +38,7 @@ const MAGIC: &[u8] = b"OXB";
 /// The size of the checksum at the end of a header.
 pub const CHECKSUM_BYTES: usize = 8;
 
-/// The fields with which all of our headers start.
+/// The fields that all of our headers have after the code of the kind.
 pub struct Preamble<'a> {
     /// The parameters of the filter.
     pub spec: OwnSpec,
@@ -55,23 +55,25 @@ pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
     is_sealed.then_some(header)
 }
 
+/// Returns the code of the kind, and the fields after it, of a header without its checksum.
+pub fn kind_of(unsealed: &[u8]) -> Result<(u8, Fields<'_>), DecodeError> {
+    let mut fields = Fields(unsealed.strip_prefix(MAGIC).ok_or(DecodeError::Corrupt)?);
+    match fields.u8()?.cmp(&VERSION) {
+        Ordering::Less => Err(DecodeError::Corrupt),
+        Ordering::Equal => Ok((fields.u8()?, fields)),
+        Ordering::Greater => Err(DecodeError::NewerVersion),
+    }
+}
+
 impl Preamble<'_> {
-    /// Decodes the fields that all headers have, from a header without its checksum. Returns the kind, too.
-    pub fn decode(unsealed: &[u8]) -> Result<(FilterKind, Preamble<'_>), DecodeError> {
-        let mut fields = Fields(unsealed.strip_prefix(MAGIC).ok_or(DecodeError::Corrupt)?);
-        match fields.u8()?.cmp(&VERSION) {
-            Ordering::Less => return Err(DecodeError::Corrupt),
-            Ordering::Equal => {}
-            Ordering::Greater => return Err(DecodeError::NewerVersion),
-        }
-        let code = Some(fields.u8()?);
-        let kind = FilterKind::ALL.iter().find(|kind| kind.code() == code).ok_or(DecodeError::NewerVersion)?;
+    /// Decodes the fields after the code of the kind.
+    pub fn decode(mut fields: Fields<'_>) -> Result<Preamble<'_>, DecodeError> {
         fields.zeros(3)?;
         let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
         let sections = fields.u32()?;
         let seed = fields.u64()?;
         let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
-        Ok((*kind, Preamble { spec: OwnSpec { seed, error_rate, growth }, sections, fields }))
+        Ok(Preamble { spec: OwnSpec { seed, error_rate, growth }, sections, fields })
     }
 }
 
@@ -84,7 +86,7 @@ pub fn encode(filter: &dyn Stored) -> Result<Vec<u8>, Error> {
     let mut header = try_vec(MAX_BYTES)?;
     let spec = filter.spec();
     header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&[VERSION, filter.kind().code().unwrap_or_default(), 0, 0, 0]);
+    header.extend_from_slice(&[VERSION, filter.code(), 0, 0, 0]);
     header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
     header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
     header.extend_from_slice(&spec.seed.to_le_bytes());

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use crate::array::Bytes;
 use crate::error::DecodeError;
-use crate::spec::{FilterKind, OwnSpec};
+use crate::spec::OwnSpec;
 use section::{MAX_SECTIONS, Section};
 
 /// A destination of RDB values.
@@ -74,8 +74,8 @@ pub struct LoadedChunk<'a> {
 
 /// A filter of our own, as it is stored.
 pub trait Stored {
-    /// Returns its kind.
-    fn kind(&self) -> FilterKind;
+    /// Returns the code of its kind in the header.
+    fn code(&self) -> u8;
     /// Returns its parameters.
     fn spec(&self) -> &OwnSpec;
     /// Appends the record of its kind to the header.

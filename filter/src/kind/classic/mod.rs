@@ -2,7 +2,6 @@
 //! When it is full, a larger layer is added.
 
 pub mod layer;
-pub mod stored;
 
 use std::ptr::NonNull;
 

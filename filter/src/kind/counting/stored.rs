@@ -14,20 +14,24 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::array::try_box;
 use crate::error::DecodeError;
 use crate::kind::Described;
 use crate::kind::counting::CountingFilter;
 use crate::kind::{Content, Kind};
-use crate::spec::{FilterKind, OwnSpec};
+use crate::spec::OwnSpec;
 use crate::stored::Stored;
 use crate::stored::header::Preamble;
 use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
 use crate::table::Payload;
 
+/// The code of the kind in a header.
+pub(crate) const CODE: u8 = 2;
+
 impl Stored for CountingFilter {
-    fn kind(&self) -> FilterKind {
-        FilterKind::Counting
+    fn code(&self) -> u8 {
+        CODE
     }
 
     fn spec(&self) -> &OwnSpec {
@@ -55,22 +59,22 @@ impl Stored for CountingFilter {
 }
 
 /// A valid header. Its filter has no items yet.
-pub(crate) struct CountingHeader {
+struct CountingHeader {
     spec: OwnSpec,
     capacity: u64,
     history: u64,
     table: table::Record,
 }
 
-impl CountingHeader {
-    /// Decodes the record.
-    pub(crate) fn decode(preamble: &mut Preamble<'_>) -> Result<CountingHeader, DecodeError> {
-        let Preamble { spec, sections, fields } = preamble;
-        let [capacity, history] = [fields.u64()?, fields.u64()?];
-        let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
-        let is_sound = *sections == 1 && (1..=i64::MAX as u64).contains(&capacity);
-        is_sound.then_some(CountingHeader { spec: *spec, capacity, history, table }).ok_or(DecodeError::Corrupt)
+/// Decodes the record.
+pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Box<dyn Described>, DecodeError> {
+    let Preamble { spec, sections, fields } = preamble;
+    let [capacity, history] = [fields.u64()?, fields.u64()?];
+    let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
+    if *sections != 1 || !(1..=i64::MAX as u64).contains(&capacity) {
+        return Err(DecodeError::Corrupt);
     }
+    Ok(try_box(CountingHeader { spec: *spec, capacity, history, table })?)
 }
 
 impl Described for CountingHeader {

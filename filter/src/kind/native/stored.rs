@@ -16,16 +16,19 @@ use crate::kind::Described;
 use crate::kind::native::NativeFilter;
 use crate::kind::{Content, Kind};
 use crate::sizing::BlockShape;
-use crate::spec::{FilterKind, Growth, OwnSpec};
+use crate::spec::{Growth, OwnSpec};
 use crate::stored::Stored;
 use crate::stored::header::Preamble;
 use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
 use crate::table::{Addressing, Payload, Table};
 
+/// The code of the kind in a header.
+pub(crate) const CODE: u8 = 0;
+
 impl Stored for NativeFilter {
-    fn kind(&self) -> FilterKind {
-        FilterKind::Native
+    fn code(&self) -> u8 {
+        CODE
     }
 
     fn spec(&self) -> &OwnSpec {
@@ -57,24 +60,22 @@ impl Stored for NativeFilter {
 }
 
 /// A valid header. Its filter has no items yet.
-pub(crate) struct NativeHeader {
+struct NativeHeader {
     spec: OwnSpec,
     blocks: blocks::Record,
     table: Option<table::Record>,
 }
 
-impl NativeHeader {
-    /// Decodes the records.
-    pub(crate) fn decode(preamble: &mut Preamble<'_>) -> Result<NativeHeader, DecodeError> {
-        let Preamble { spec, sections, fields } = preamble;
-        let blocks = blocks::Record::decode(fields)?;
-        let table = match (*sections, spec.growth) {
-            (1, _) => None,
-            (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, Payload::Nothing)?),
-            _ => return Err(DecodeError::Corrupt),
-        };
-        Ok(NativeHeader { spec: *spec, blocks, table })
-    }
+/// Decodes the records.
+pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Box<dyn Described>, DecodeError> {
+    let Preamble { spec, sections, fields } = preamble;
+    let blocks = blocks::Record::decode(fields)?;
+    let table = match (*sections, spec.growth) {
+        (1, _) => None,
+        (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, Payload::Nothing)?),
+        _ => return Err(DecodeError::Corrupt),
+    };
+    Ok(try_box(NativeHeader { spec: *spec, blocks, table })?)
 }
 
 impl Described for NativeHeader {

@@ -26,7 +26,7 @@ use crate::kind::Described;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::windowed::slices::{Slice, Slices};
 use crate::kind::{Content, Kind};
-use crate::spec::{FilterKind, Growth, OwnSpec};
+use crate::spec::{Growth, OwnSpec};
 use crate::stored::Stored;
 use crate::stored::fields::{Fields, decode_all};
 use crate::stored::header::Preamble;
@@ -38,9 +38,12 @@ use crate::window::Window;
 const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
 
+/// The code of the kind in a header.
+pub(crate) const CODE: u8 = 3;
+
 impl Stored for WindowedFilter {
-    fn kind(&self) -> FilterKind {
-        FilterKind::Windowed
+    fn code(&self) -> u8 {
+        CODE
     }
 
     fn spec(&self) -> &OwnSpec {
@@ -84,7 +87,7 @@ impl Stored for WindowedFilter {
 }
 
 /// A valid header. Its filter has no items yet.
-pub(crate) struct WindowedHeader {
+struct WindowedHeader {
     spec: OwnSpec,
     capacity: u64,
     window: Window,
@@ -97,46 +100,46 @@ pub(crate) struct WindowedHeader {
     overflow: Option<table::Record>,
 }
 
-impl WindowedHeader {
-    /// Decodes the records.
-    pub(crate) fn decode(preamble: &mut Preamble<'_>) -> Result<WindowedHeader, DecodeError> {
-        let Preamble { spec, sections, fields } = preamble;
-        let spec = *spec;
-        let sections = *sections;
-        let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
-        let length = fields.u64()?;
-        let slices = fields.u8()?;
-        let flags = fields.u8()?;
-        let number = fields.u8()?;
-        fields.zeros(5)?;
-        let refresh = flags & REFRESH != 0;
-        let rolling = flags & ROLLING != 0;
-        let window = Window { length: NonZeroU64::new(length), slices, refresh, rolling }.checked();
-        let is_sound = flags <= REFRESH | ROLLING && !(rolling && spec.growth != Growth::Fixed);
-        let window = window.filter(|_| is_sound).ok_or(DecodeError::Corrupt)?;
-        let capacity = capacity.ok_or(DecodeError::Corrupt)?;
-        let state = (fields.u64()?, fields.u64()?);
-        let history = fields.u64()?;
-        let sweep_positions = [fields.u64()?, fields.u64()?];
-        if sweep_positions.iter().any(|&position| position >= END) {
-            return Err(DecodeError::Corrupt);
-        }
-        let remembered = decode_all(number.into(), || decode_slice(fields))?;
-        // Checks that the slices are valid.
-        Slices::restored(window, capacity, state, &remembered)?;
-        let payload = Payload::Slice(Stamps { forgotten: state.0, span: window.span() });
-        let expected = table::Record::decode(fields, Growth::Fixed, payload)?;
-        let overflow = match (sections, spec.growth) {
-            (1, _) => None,
-            (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, payload)?),
-            _ => return Err(DecodeError::Corrupt),
-        };
-        let is_in_overflow = |slice: &Slice| slice.items[1] > 0;
-        if overflow.is_none() && remembered.iter().any(is_in_overflow) {
-            return Err(DecodeError::Corrupt);
-        }
-        Ok(WindowedHeader { spec, capacity, window, state, remembered, history, sweep_positions, expected, overflow })
+/// Decodes the records.
+pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Box<dyn Described>, DecodeError> {
+    let Preamble { spec, sections, fields } = preamble;
+    let spec = *spec;
+    let sections = *sections;
+    let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
+    let length = fields.u64()?;
+    let slices = fields.u8()?;
+    let flags = fields.u8()?;
+    let number = fields.u8()?;
+    fields.zeros(5)?;
+    let refresh = flags & REFRESH != 0;
+    let rolling = flags & ROLLING != 0;
+    let window = Window { length: NonZeroU64::new(length), slices, refresh, rolling }.checked();
+    let is_sound = flags <= REFRESH | ROLLING && !(rolling && spec.growth != Growth::Fixed);
+    let window = window.filter(|_| is_sound).ok_or(DecodeError::Corrupt)?;
+    let capacity = capacity.ok_or(DecodeError::Corrupt)?;
+    let state = (fields.u64()?, fields.u64()?);
+    let history = fields.u64()?;
+    let sweep_positions = [fields.u64()?, fields.u64()?];
+    if sweep_positions.iter().any(|&position| position >= END) {
+        return Err(DecodeError::Corrupt);
     }
+    let remembered = decode_all(number.into(), || decode_slice(fields))?;
+    // Checks that the slices are valid.
+    Slices::restored(window, capacity, state, &remembered)?;
+    let payload = Payload::Slice(Stamps { forgotten: state.0, span: window.span() });
+    let expected = table::Record::decode(fields, Growth::Fixed, payload)?;
+    let overflow = match (sections, spec.growth) {
+        (1, _) => None,
+        (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, payload)?),
+        _ => return Err(DecodeError::Corrupt),
+    };
+    let is_in_overflow = |slice: &Slice| slice.items[1] > 0;
+    if overflow.is_none() && remembered.iter().any(is_in_overflow) {
+        return Err(DecodeError::Corrupt);
+    }
+    let header =
+        WindowedHeader { spec, capacity, window, state, remembered, history, sweep_positions, expected, overflow };
+    Ok(try_box(header)?)
 }
 
 impl Described for WindowedHeader {

@@ -11,7 +11,7 @@
 use std::f64::consts::LN_2;
 
 use oxbloom_filter::internals::classic::{MAX_BITS, MAX_LAYERS, MAX_PROBES, probes_for};
-use oxbloom_filter::internals::codec::{HEADER_CURSOR, Header, Origin, classic};
+use oxbloom_filter::internals::codec::{Encoding, HEADER_CURSOR, Header, Origin};
 use oxbloom_filter::internals::{ClassicFilter, Kind};
 
 use super::{Field, MAX_ITEMS, Sealed};
@@ -59,7 +59,7 @@ const OF_NEWEST: [&str; 8] = [
 /// Returns the numbers of a filter. One without options is older than these, and gets the oldest version.
 pub(super) fn numbers_of(filter: &ClassicFilter) -> Vec<u8> {
     let (spec, layers) = (filter.spec(), filter.chain());
-    let version = if spec.options.bits() == 0 { 0 } else { classic::VERSION.into() };
+    let version = if spec.options.bits() == 0 { 0 } else { Encoding::Classic.version().into() };
     let (options, expansion) = (spec.options.bits().into(), spec.expansion.into());
     let mut numbers: Vec<u64> = vec![version, filter.items(), layers.len() as u64, options, expansion];
     for layer in layers {
@@ -74,7 +74,7 @@ pub(super) fn numbers_of(filter: &ClassicFilter) -> Vec<u8> {
 pub(super) fn fields(numbers: &[u8]) -> Vec<Field> {
     let mut fields = vec![
         // A payload has room for small versions only.
-        Field::new("version", VERSION, 1, classic::VERSION.into()),
+        Field::new("version", VERSION, 1, Encoding::Classic.version().into()),
         Field::new("items", ITEMS, 8, MAX_ITEMS),
         Field::new("layers", LAYERS, 8, MAX_LAYERS as u64),
         Field::new("options", OPTIONS, 8, 15),

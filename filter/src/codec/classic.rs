@@ -1,0 +1,250 @@
+//! Encodes classic filters as bytes, in RedisBloom's formats, and decodes all versions of these.
+//!
+//! An RDB value (data type `MBbloom--`, encoding version 4) is, with *u* for unsigned numbers, *d* for doubles, *s* for
+//! strings:
+//!
+//! ```text
+//!  u items   u layers   u options (version >= 2, else 0)   u expansion (version >= 4, else 2)
+//!  per layer:
+//!    u capacity   d error rate   u probes   d bits per item   u bits   u log2 of bits   s the bit array   u items
+//!    (version 0: neither bits nor their log2; bits = capacity * bits per item)
+//! ```
+//!
+//! A dump stream is a packed header of little-endian numbers,
+//!
+//! ```text
+//!  u64 items   u32 layers   u32 options   u32 expansion
+//!  per layer:
+//!    u64 bytes   u64 bits   u64 items   f64 error rate   f64 bits per item   u32 probes   u64 capacity
+//!    u8 log2 of bits
+//! ```
+//!
+//! and the bit arrays, laid end to end, in chunks of at most 16 MiB of one layer. The cursor of a chunk is one more
+//! than the offset of its end. There are no checksums: a damaged chunk cannot be detected.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use std::borrow::Cow;
+
+use super::encoding::{Encoded, Format};
+use crate::array::{Bytes, try_box};
+use crate::error::{DecodeError, Error};
+use crate::filter::Filter;
+use crate::item_count::MAX_ITEMS;
+use crate::kind::classic::ClassicFilter;
+use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
+use crate::kind::{Content, Described, Kind};
+use crate::memory::{Admit, try_vec};
+use crate::stored::chunk::CLASSIC_CHUNK_BYTES;
+use crate::stored::fields::{Fields, decode_all};
+use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
+
+/// RedisBloom's expansion where an RDB value has none.
+const OLD_EXPANSION: u32 = 2;
+
+const FIXED_BYTES: usize = 20;
+const LAYER_BYTES: usize = 53;
+
+/// RedisBloom's format.
+pub(super) struct ClassicFormat;
+
+impl Format for ClassicFormat {
+    const VERSION: u32 = 4;
+
+    fn read_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+        // The number of items is ignored: the layers' item counts are used.
+        source.unsigned()?;
+        let count = source.unsigned()?;
+        let options = if version >= 2 { source.unsigned()? } else { 0 };
+        let expansion = if version >= 4 { source.unsigned()? } else { OLD_EXPANSION.into() };
+        let spec = spec(checked_cast(options)?, checked_cast(expansion)?)?;
+        if !(1..=layer::MAX_LAYERS as u64).contains(&count) {
+            return Err(DecodeError::Corrupt);
+        }
+        let layers = decode_all(count as usize, || read_layer(version, source, admit))?;
+        Ok(Filter::from(ClassicFilter::from_layers(spec, layers).into_content()?))
+    }
+
+    fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Box<dyn Described>, DecodeError>> {
+        Some(ClassicHeader::decode(bytes, origin).and_then(|header| Ok(try_box(header)? as _)))
+    }
+
+    fn check_chunk(cursor: u64, data: &[u8]) -> Option<Result<(), DecodeError>> {
+        let start = cursor.checked_sub(data.len() as u64);
+        Some(start.map(drop).ok_or(DecodeError::Corrupt))
+    }
+}
+
+fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<ClassicLayer, DecodeError> {
+    let capacity = source.unsigned()?;
+    let error_rate = source.double()?;
+    let probes = checked_cast(source.unsigned()?)?;
+    let bits_per_item = source.double()?;
+    let (bits, log2_bits) = match version {
+        0 => ((capacity as f64 * bits_per_item) as u64, 0),
+        _ => (source.unsigned()?, checked_cast(source.unsigned()?)?),
+    };
+    let mut layer =
+        ClassicLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
+    if layer.bytes > layer::MAX_BITS / 8 {
+        return Err(DecodeError::Corrupt);
+    }
+    if !admit(layer.bytes) {
+        return Err(DecodeError::OutOfMemory);
+    }
+    let array: Bytes = source.array(layer.bytes)?;
+    // The array may be longer than its bits need.
+    let bytes = array.as_slice().len() as u64;
+    if bytes > layer.bytes && !admit(bytes.saturating_sub(layer.bytes)) {
+        return Err(DecodeError::OutOfMemory);
+    }
+    layer.bytes = bytes;
+    let items = source.unsigned()?;
+    ClassicLayer::from_stored(array, layer, items).filter(|_| items <= MAX_ITEMS).ok_or(DecodeError::Corrupt)
+}
+
+fn spec(options: u32, expansion: u32) -> Result<ClassicSpec, DecodeError> {
+    Ok(ClassicSpec { options: Options::new(options).ok_or(DecodeError::Corrupt)?, expansion })
+}
+
+fn checked_cast<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
+    number.try_into().map_err(|_| DecodeError::Corrupt)
+}
+
+/// A valid header. Its filter has no items yet.
+struct ClassicHeader {
+    spec: ClassicSpec,
+    layers: Vec<(ClassicLayerSpec, u64)>,
+}
+
+impl ClassicHeader {
+    /// Decodes and checks a header. See [`Header::decode`](super::Header::decode).
+    fn decode(bytes: &[u8], origin: Origin) -> Result<ClassicHeader, DecodeError> {
+        let mut fields = Fields(bytes);
+        let items = fields.u64()?;
+        let count = fields.u32()? as usize;
+        let spec = spec(fields.u32()?, fields.u32()?)?;
+        if !(1..=layer::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(LAYER_BYTES) {
+            return Err(DecodeError::Corrupt);
+        }
+        let layers = decode_all(count, || decode_layer(&mut fields, origin))?;
+        let sum: u64 = layers.iter().map(|(_, items)| items).sum();
+        if sum == items { Ok(ClassicHeader { spec, layers }) } else { Err(DecodeError::Corrupt) }
+    }
+}
+
+impl Described for ClassicHeader {
+    fn memory(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes))
+    }
+
+    fn build(&self) -> Result<Content, DecodeError> {
+        let mut layers = try_vec(self.layers.len())?;
+        for &(spec, items) in &self.layers {
+            let mut layer = ClassicLayer::new(spec)?;
+            layer.set_items(items);
+            layers.push(layer);
+        }
+        Ok(ClassicFilter::from_layers(self.spec, layers).into_content()?)
+    }
+}
+
+/// Decodes and checks a layer. RedisBloom requires that all bytes of a layer are bits, and that the number of probes
+/// follows from the bits per item. Filters from its oldest files differ, and must be readable from our append-only
+/// files.
+fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayerSpec, u64), DecodeError> {
+    let [bytes, bits, items] = [fields.u64()?, fields.u64()?, fields.u64()?];
+    let [error_rate, bits_per_item] = [fields.f64()?, fields.f64()?];
+    let probes = fields.u32()?;
+    let spec =
+        ClassicLayerSpec { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
+    let spec = ClassicLayerSpec { log2_bits: fields.u8()?, ..spec };
+    let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == layer::probes_for(bits_per_item);
+    let sound = spec.is_sound() && items <= MAX_ITEMS && (is_usual || origin == Origin::Replication);
+    sound.then_some((spec, items)).ok_or(DecodeError::Corrupt)
+}
+
+impl Encoded for ClassicFilter {
+    fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+        let ClassicSpec { options, expansion } = self.spec();
+        for number in [self.items(), self.chain().len() as u64, options.bits().into(), (*expansion).into()] {
+            sink.unsigned(number);
+        }
+        for layer in self.chain() {
+            let ClassicLayerSpec { bits, log2_bits, probes, capacity, error_rate, bits_per_item, .. } = layer.spec();
+            sink.unsigned(capacity);
+            sink.double(error_rate);
+            sink.unsigned(probes.into());
+            sink.double(bits_per_item);
+            sink.unsigned(bits);
+            sink.unsigned(log2_bits.into());
+            sink.string(layer.bytes());
+            sink.unsigned(layer.items());
+        }
+        Ok(())
+    }
+
+    fn encode_header(&self) -> Result<Vec<u8>, Error> {
+        let ClassicSpec { options, expansion } = self.spec();
+        let layers = self.chain();
+        let mut header = try_vec(FIXED_BYTES.saturating_add(layers.len().saturating_mul(LAYER_BYTES)))?;
+        header.extend_from_slice(&self.items().to_le_bytes());
+        for number in [layers.len() as u32, options.bits(), *expansion] {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        for layer in layers {
+            let ClassicLayerSpec { bytes, bits, log2_bits, probes, capacity, error_rate, bits_per_item } = layer.spec();
+            for number in [bytes, bits, layer.items(), error_rate.to_bits(), bits_per_item.to_bits()] {
+                header.extend_from_slice(&number.to_le_bytes());
+            }
+            header.extend_from_slice(&probes.to_le_bytes());
+            header.extend_from_slice(&capacity.to_le_bytes());
+            header.push(log2_bits);
+        }
+        Ok(header)
+    }
+
+    /// Accepts any cursor, also one between two chunks.
+    fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+        let Some((layer, within)) = cursor.checked_sub(1).and_then(|offset| self.locate(offset)) else {
+            return Ok(None);
+        };
+        let bits = &self.chain()[layer].bytes()[within..];
+        let bits = &bits[..bits.len().min(CLASSIC_CHUNK_BYTES)];
+        Ok(Some(DumpChunk { cursor: cursor.saturating_add(bits.len() as u64), data: Cow::Borrowed(bits) }))
+    }
+
+    fn load_chunk<'a>(
+        &'a mut self,
+        cursor: u64,
+        data: &'a [u8],
+        origin: Origin,
+        _admit: Admit<'_>,
+    ) -> Result<LoadedChunk<'a>, DecodeError> {
+        let end = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
+        let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
+        let (layer, within) = self.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
+        let layer = &mut self.chain_mut()[layer];
+        let changed = match origin {
+            Origin::Client => layer.merge_part(within, data),
+            Origin::Replication => layer.replace_part(within, data),
+        };
+        let changed = changed.ok_or(DecodeError::BeyondLayer)?;
+        Ok(LoadedChunk { bytes: &layer.bytes()[within..][..data.len()], changed })
+    }
+
+    fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.chain().iter().for_each(|layer| add(layer.bytes()));
+        Ok(())
+    }
+
+    /// The chunks have no checksums, so only their order shows that none is missing.
+    fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
+        cursor == loaded.saturating_add(1).saturating_add(length)
+    }
+
+    /// The header does not depend on the bits, so these must all have been loaded.
+    fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
+        Ok(self.chain().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == loaded)
+    }
+}
