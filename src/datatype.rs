@@ -25,7 +25,7 @@ use oxbloom_filter::internals::codec::{self, Encoding};
 /// A data type: the values of an encoding.
 struct DataType {
     encoding: Encoding,
-    /// The family whose commands create the values.
+    /// The family whose commands create and use the values.
     family: &'static Family,
     rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
     /// The server's handle of the type.
@@ -34,17 +34,19 @@ struct DataType {
 
 /// All data types, by [`Encoding`].
 static TYPES: [DataType; Encoding::ALL.len()] =
-    [DataType::new::<{ Encoding::Own as usize }>(), DataType::new::<{ Encoding::Classic as usize }>()];
+    [DataType::new::<{ Encoding::Own as usize }>(&BLOOM), DataType::new::<{ Encoding::Classic as usize }>(&BLOOM)];
 
 /// Returns the server's handle of a filter's data type.
 pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     DataType::of(filter).handle.load(Ordering::Relaxed)
 }
 
-/// Returns true if values of this type are our filters.
+/// Returns true if values of this type are filters for the commands of a family.
 #[inline]
-pub(crate) fn is_filter(handle: *mut raw::RedisModuleType) -> bool {
-    TYPES.iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle)
+pub(crate) fn belongs_to(handle: *mut raw::RedisModuleType, family: &Family) -> bool {
+    TYPES
+        .iter()
+        .any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle && ptr::eq(data_type.family, family))
 }
 
 /// Registers the data types. Returns false if the server rejects one.
@@ -53,17 +55,20 @@ pub(crate) fn register(ctx: &Context) -> bool {
 }
 
 impl DataType {
-    const fn new<const ENCODING: usize>() -> DataType {
+    const fn new<const ENCODING: usize>(family: &'static Family) -> DataType {
         DataType {
             encoding: Encoding::ALL[ENCODING],
-            family: &BLOOM,
+            family,
             rdb_load: rdb_load::<ENCODING>,
             handle: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     fn of(filter: &Filter) -> &'static DataType {
-        &TYPES[Encoding::of(filter.kind()) as usize]
+        let encoding = Encoding::of(filter.kind());
+        let data_type = &TYPES[encoding as usize];
+        debug_assert_eq!(data_type.encoding, encoding, "the data types are in the order of the encodings");
+        data_type
     }
 
     fn register(&self, ctx: &Context) -> bool {

@@ -9,6 +9,7 @@ use redis_module::raw;
 
 use crate::admission;
 use crate::datatype;
+use crate::family::Family;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace, OpenKey};
 use oxbloom_filter::Filter;
@@ -16,25 +17,29 @@ use oxbloom_filter::Filter;
 const READ: u32 = raw::REDISMODULE_READ;
 const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
 
-/// Returns the filter of an open key, or `None` if the key does not exist. The filter lives while the key is open.
+/// Returns the filter of an open key, or `None` if the key does not exist. The filter lives while the key is open. A
+/// filter of another family is of the wrong type.
 #[inline]
-fn find(key: &OpenKey) -> Result<Option<NonNull<Filter>>, Error> {
+fn find(key: &OpenKey, family: &Family) -> Result<Option<NonNull<Filter>>, Error> {
     if key.is_missing() {
         return Ok(None);
     }
-    if datatype::is_filter(key.data_type()) {
+    if datatype::belongs_to(key.data_type(), family) {
         return Ok(NonNull::new(key.value().cast()));
     }
     if key.is_empty() { Ok(None) } else { Err(Error::WrongType) }
 }
 
-/// A key that is open for reading.
-pub(crate) struct ReadKey<'k>(OpenKey<'k>);
+/// A key that is open for reading, by a command of a family.
+pub(crate) struct ReadKey<'k> {
+    key: OpenKey<'k>,
+    family: &'static Family,
+}
 
 impl<'k> ReadKey<'k> {
     #[inline]
     pub(crate) fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> ReadKey<'k> {
-        ReadKey(OpenKey::open(keyspace, ctx, name, READ))
+        ReadKey { key: OpenKey::open(keyspace, ctx, name, READ), family: ctx.family }
     }
 
     /// Returns the filter of the key, or `None` if the key does not exist.
@@ -42,7 +47,7 @@ impl<'k> ReadKey<'k> {
     pub(crate) fn filter(&self) -> Result<Option<&Filter>, Error> {
         // SAFETY: a value of our data types is a `Filter`. It lives while the key is open: commands run one at a time,
         // and listeners can only run with the permission that the key holds.
-        find(&self.0).map(|filter| filter.map(|filter| unsafe { filter.as_ref() }))
+        find(&self.key, self.family).map(|filter| filter.map(|filter| unsafe { filter.as_ref() }))
     }
 }
 
@@ -56,7 +61,7 @@ impl<'k> WriteKey<'k> {
     #[inline]
     pub(crate) fn open(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> Result<WriteKey<'k>, Error> {
         let key = OpenKey::open(keyspace, ctx, name, WRITE);
-        let filter = find(&key)?;
+        let filter = find(&key, ctx.family)?;
         Ok(WriteKey { key, filter })
     }
 
@@ -69,7 +74,7 @@ impl<'k> WriteKey<'k> {
     /// does not exist there. Logs a warning if it exists here.
     pub(crate) fn open_to_create(keyspace: Keyspace<'k>, ctx: &Context, name: Arg) -> WriteKey<'k> {
         let key = WriteKey::open_to_replace(keyspace, ctx, name);
-        if !matches!(find(&key.key), Ok(None)) {
+        if !matches!(find(&key.key, ctx.family), Ok(None)) {
             let name = name.shown();
             ctx.log_warning(&format!(
                 "replaced key '{name}': it exists here, but not where the master or the append-only file creates it (nothing to do)"
@@ -132,8 +137,9 @@ impl<'k> WriteKey<'k> {
             KeyWithSources { key: self, sources: admission::try_vec(ctx, sources.size_hint().1.unwrap_or(0))? };
         for name in sources {
             // SAFETY: if this key has no value, the next line returns an error, which closes all keys.
-            let source = ReadKey(unsafe { keys.key.key.open_another(ctx, name, READ) });
-            let filter = find(&source.0)?.ok_or(Error::NotFound)?;
+            let key = unsafe { keys.key.key.open_another(ctx, name, READ) };
+            let source = ReadKey { key, family: ctx.family };
+            let filter = find(&source.key, source.family)?.ok_or(Error::NotFound)?;
             // The key's own filter must not be borrowed twice.
             if keys.key.filter != Some(filter) {
                 keys.sources.push(source);

@@ -7,6 +7,7 @@ use std::ptr;
 use redis_module::raw;
 
 use crate::callback::{OTHER_KEY_FLAGS, Route};
+use crate::family::Family;
 use crate::ffi::{OK, call};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, feature};
@@ -24,6 +25,38 @@ pub(super) struct Command {
     /// Returns the arguments after the key.
     pub arguments: fn() -> Vec<Argument>,
 }
+
+/// Declares a command of the `FAMILY` where the macro is used, with a callback that runs its handler.
+macro_rules! command {
+    ($verb:ident, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {{
+        const ROUTE: $crate::callback::Route = $crate::callback::Route {
+            name: FAMILY.name($crate::family::Verb::$verb),
+            family: FAMILY,
+            arity: $arity,
+            handler: $handler,
+        };
+        unsafe extern "C" fn callback(
+            ctx: *mut redis_module::raw::RedisModuleCtx,
+            argv: *mut *mut redis_module::raw::RedisModuleString,
+            argc: std::ffi::c_int,
+        ) -> std::ffi::c_int {
+            // SAFETY: these are the arguments with which the server called this command.
+            unsafe {
+                if let Some(others) = Keys::others($keys)
+                    && $crate::callback::answer_getkeys(ctx, argv, argc, Access::key_flags($access), others)
+                {
+                    return $crate::ffi::OK;
+                }
+                $crate::callback::dispatch(ctx, argv, argc, &ROUTE)
+            }
+        }
+        Command { route: ROUTE, callback, keys: $keys, access: $access, $($field)* }
+    }};
+    ($verb:ident, $handler:path, $arity:expr, $($field:tt)*) => {
+        command! { $verb, $handler, $arity, keys: Keys::One, $($field)* }
+    };
+}
+pub(super) use command;
 
 /// The keys of a command: its first argument, and for some commands others, which are only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,9 +202,9 @@ impl Argument {
 }
 
 /// Registers the commands of a family. The error is the name of the first command that the server rejects.
-pub(super) fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'static CStr> {
-    if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx) {
-        return Err(ctx.family.category);
+pub(super) fn register(ctx: &Context, family: &Family, commands: &[Command]) -> Result<(), &'static CStr> {
+    if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx, family.category) {
+        return Err(family.category);
     }
     for command in commands {
         command.register(ctx).ok_or(command.route.name)?;
@@ -179,10 +212,10 @@ pub(super) fn register(ctx: &Context, commands: &[Command]) -> Result<(), &'stat
     Ok(())
 }
 
-/// Adds the family's ACL category, unless the server already has it: it keeps the categories of unloaded modules.
-fn add_category(ctx: &Context) -> bool {
+/// Adds an ACL category, unless the server already has it: it keeps the categories of unloaded modules.
+fn add_category(ctx: &Context, name: &CStr) -> bool {
     // SAFETY: the context is alive, and the name ends with a NUL.
-    let status = unsafe { call!(RedisModule_AddACLCategory(ctx.as_raw(), ctx.family.category.as_ptr())) };
+    let status = unsafe { call!(RedisModule_AddACLCategory(ctx.as_raw(), name.as_ptr())) };
     status == OK || std::io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY)
 }
 

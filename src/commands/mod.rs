@@ -40,5 +40,5 @@ use crate::server::Context;
 
 /// Registers all commands. The error is the name of the first command that the server rejects.
 pub(crate) fn register_all(ctx: &Context) -> Result<(), &'static CStr> {
-    declaration::register(ctx, registry::COMMANDS)
+    declaration::register(ctx, registry::FAMILY, registry::COMMANDS)
 }

@@ -1,43 +1,19 @@
 //! The declarations of all commands, and their handlers. COMMAND, ACL, cluster routing and redis-cli's hints use the
 //! declarations.
 //!
-//! To add a command, add its [`Verb`], its row here, and its handler.
+//! To add a command, add its [`Verb`](crate::family::Verb), its row here, and its handler. To add a family, add a file
+//! like this one.
 
-use super::declaration::{Access, Argument, ArgumentKind, Command, Keys};
+use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command};
 #[cfg(feature = "fault-injection")]
 use super::fault_injection;
 use super::option_rows::{self, Creator};
 use super::{add, counting, dump, info, merge, packed, packing, query, reserve};
-use crate::callback::{self, Route};
-use crate::family::{BLOOM, Verb};
-use crate::ffi;
+use crate::family::{BLOOM, Family};
 use crate::server::Arity;
 
-/// Declares a command, with a callback that runs its handler.
-macro_rules! command {
-    ($verb:ident, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {{
-        const ROUTE: Route = Route { name: BLOOM.name(Verb::$verb), family: &BLOOM, arity: $arity, handler: $handler };
-        unsafe extern "C" fn callback(
-            ctx: *mut redis_module::raw::RedisModuleCtx,
-            argv: *mut *mut redis_module::raw::RedisModuleString,
-            argc: std::ffi::c_int,
-        ) -> std::ffi::c_int {
-            // SAFETY: these are the arguments with which the server called this command.
-            unsafe {
-                if let Some(others) = Keys::others($keys)
-                    && callback::answer_getkeys(ctx, argv, argc, Access::key_flags($access), others)
-                {
-                    return ffi::OK;
-                }
-                callback::dispatch(ctx, argv, argc, &ROUTE)
-            }
-        }
-        Command { route: ROUTE, callback, keys: $keys, access: $access, $($field)* }
-    }};
-    ($verb:ident, $handler:path, $arity:expr, $($field:tt)*) => {
-        command! { $verb, $handler, $arity, keys: Keys::One, $($field)* }
-    };
-}
+/// The family of all commands in this file.
+pub(super) const FAMILY: &Family = &BLOOM;
 
 const PARAMETERS: [Argument; 2] = [
     Argument::required(
