@@ -84,7 +84,8 @@ struct Choice {
     value: AtomicI32,
 }
 
-static LAYOUT: Choice = Choice { name: c"layout", words: &LayoutName::WORDS, value: AtomicI32::new(0) };
+static LAYOUT: Choice =
+    Choice { name: c"layout", words: &[LAYOUTS[0].name(), LAYOUTS[1].name()], value: AtomicI32::new(0) };
 static REDISBLOOM_VERSION: Choice =
     Choice { name: c"redisbloom-version", words: &[c"auto", c"2", c"8"], value: AtomicI32::new(0) };
 
@@ -128,33 +129,12 @@ pub(crate) fn dialect() -> Dialect {
     }
 }
 
-/// A layout that clients can choose with the option LAYOUT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LayoutName {
-    Native,
-    Classic,
-}
+/// The kinds of filters that clients can choose with the option LAYOUT, and without another option.
+pub(crate) const LAYOUTS: [FilterKind; 2] = [FilterKind::Native, FilterKind::Classic];
 
-impl LayoutName {
-    const ALL: [LayoutName; 2] = [LayoutName::Native, LayoutName::Classic];
-    const WORDS: [&CStr; 2] = [LayoutName::Native.name(), LayoutName::Classic.name()];
-
-    pub(crate) const fn name(self) -> &'static CStr {
-        match self {
-            LayoutName::Native => FilterKind::Native.name(),
-            LayoutName::Classic => FilterKind::Classic.name(),
-        }
-    }
-
-    /// Returns the layout with this name, ignoring case.
-    pub(crate) fn of(name: Arg) -> Option<LayoutName> {
-        LayoutName::ALL.into_iter().find(|layout| name.bytes().eq_ignore_ascii_case(layout.name().to_bytes()))
-    }
-}
-
-/// Returns the default layout of new filters.
-pub(crate) fn layout() -> LayoutName {
-    if LAYOUT.get() == LayoutName::Classic as i32 { LayoutName::Classic } else { LayoutName::Native }
+/// Returns the default kind of new filters.
+pub(crate) fn layout() -> FilterKind {
+    usize::try_from(LAYOUT.get()).ok().and_then(|index| LAYOUTS.get(index)).copied().unwrap_or(FilterKind::Native)
 }
 
 /// Returns the default error rate of new filters.

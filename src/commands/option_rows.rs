@@ -1,5 +1,5 @@
-//! The options of BF.RESERVE, BF.INSERT and BF.ADDPACKED, one row each. Parsing, COMMAND DOCS, the arity and replication are made from
-//! the rows.
+//! The options of BF.RESERVE, BF.INSERT and BF.ADDPACKED, one row each. Parsing, COMMAND DOCS, the arity and
+//! replication are made from the rows.
 //!
 //! To add an option, add three things: its row here, the field of [`Options`] that it sets, and its
 //! [error](crate::reply_error).
@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use super::declaration::{Argument, ArgumentKind};
 use super::options::Options;
 use super::packing;
-use crate::configuration::LayoutName;
+use crate::configuration::LAYOUTS;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context};
 use oxbloom_filter::Filter;
@@ -34,6 +34,8 @@ struct OptionRow {
     missing: [Error; 2],
     /// True if BF.RESERVE parses the value after all other options, so that their errors come first.
     is_late: bool,
+    /// The kind of filters that has the option.
+    kind: Option<FilterKind>,
     /// Parses the value, and sets the option.
     set: fn(&mut Options, &Given) -> Result<(), Error>,
     /// Returns the value with which a BF.RESERVE replicates a new filter of our own, empty for a flag, or `None` if it
@@ -85,11 +87,12 @@ static OPTIONS: &[OptionRow] = &[
         ..row(Argument::flag(c"NONSCALING", c"nonscaling"))
     },
     OptionRow {
-        set: |options, _| switch_on(&mut options.counting),
+        kind: Some(FilterKind::Counting),
         replicated: |filter| (filter.kind() == FilterKind::Counting).then(String::new),
         ..row(Argument::flag(c"COUNTING", c"counting"))
     },
     OptionRow {
+        kind: Some(FilterKind::Windowed),
         missing: [Error::WindowRange; 2],
         set: |options, given| {
             let length = given.value.unsigned().and_then(milliseconds).filter(|length| length.get() <= MAX_LENGTH);
@@ -99,6 +102,7 @@ static OPTIONS: &[OptionRow] = &[
         ..row(Argument::option(c"WINDOW", c"seconds", ArgumentKind::Integer))
     },
     OptionRow {
+        kind: Some(FilterKind::Windowed),
         missing: [Error::SlicesRange; 2],
         set: |options, given| {
             let slices = given.value.unsigned().and_then(|slices| u8::try_from(slices).ok());
@@ -108,11 +112,13 @@ static OPTIONS: &[OptionRow] = &[
         ..row(Argument::option(c"SLICES", c"slices", ArgumentKind::Integer))
     },
     OptionRow {
+        kind: Some(FilterKind::Windowed),
         set: |options, _| switch_on(&mut options.refresh),
         replicated: |filter| has(filter, |window| window.refresh).then(String::new),
         ..row(Argument::flag(c"REFRESH", c"refresh"))
     },
     OptionRow {
+        kind: Some(FilterKind::Windowed),
         set: |options, _| switch_on(&mut options.rolling),
         replicated: |filter| has(filter, |window| window.rolling).then(String::new),
         ..row(Argument::flag(c"ROLLING", c"rolling"))
@@ -127,9 +133,13 @@ static OPTIONS: &[OptionRow] = &[
     OptionRow {
         missing: [Error::BadLayout, Error::WrongArity],
         is_late: true,
-        set: |options, given| set(&mut options.layout, LayoutName::of(given.value), Error::BadLayout),
-        replicated: |_| Some(LayoutName::Native.name().to_string_lossy().into_owned()),
-        ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUTS)))
+        set: |options, given| {
+            let is_given = |kind: &FilterKind| kind.name().to_bytes().eq_ignore_ascii_case(given.value.bytes());
+            options.kinds.add(LAYOUTS.into_iter().find(is_given).ok_or(Error::BadLayout)?);
+            Ok(())
+        },
+        replicated: |_| Some(FilterKind::Native.name().to_string_lossy().into_owned()),
+        ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUT_ARGUMENTS)))
     },
     // The time belongs to the key, so `create` replicates it.
     OptionRow {
@@ -154,8 +164,8 @@ static OPTIONS: &[OptionRow] = &[
     OptionRow { creators: &[Creator::Addpacked], set: |options, _| switch_on(&mut options.count), ..row(COUNT) },
 ];
 
-const LAYOUTS: [Argument; 2] =
-    [Argument::token(LayoutName::Native.name(), c"native"), Argument::token(LayoutName::Classic.name(), c"classic")];
+const LAYOUT_ARGUMENTS: [Argument; 2] =
+    [Argument::token(LAYOUTS[0].name(), LAYOUTS[0].name()), Argument::token(LAYOUTS[1].name(), LAYOUTS[1].name())];
 
 /// The options that set the time at which the key expires, as in the server's own commands, with their units in
 /// milliseconds.
@@ -185,6 +195,7 @@ const fn row(argument: Argument) -> OptionRow {
         creators: &[Creator::Reserve, Creator::Insert],
         missing: [Error::WrongArity; 2],
         is_late: false,
+        kind: None,
         set: |_, _| Ok(()),
         replicated: |_| None,
     }
@@ -310,6 +321,9 @@ pub(super) fn parse<'a>(
         }
         if all_given[index].replace(given).is_some() {
             return Err(Error::RepeatedArgument);
+        }
+        if let Some(kind) = row.kind {
+            options.kinds.add(kind);
         }
         next += length;
     }

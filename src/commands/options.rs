@@ -3,7 +3,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use super::query::time_for;
-use crate::configuration::{self, LayoutName};
+use crate::configuration;
 use crate::reply_error::Error;
 use crate::server::{Context, Server};
 use oxbloom_filter::Filter;
@@ -20,14 +20,13 @@ pub(super) struct Options {
     pub expansion: Option<u32>,
     pub nonscaling: bool,
     pub nocreate: bool,
-    pub counting: bool,
+    pub kinds: AskedKinds,
     /// The time for which a filter remembers its items, in milliseconds.
     pub window: Option<NonZeroU64>,
     pub slices: Option<u8>,
     pub refresh: bool,
     pub rolling: bool,
     pub seed: Option<u64>,
-    pub layout: Option<LayoutName>,
     /// The time at which the key expires, in milliseconds since 1970. It may be over, as in the server's SET.
     pub expires_at: Option<i64>,
     /// True if an item that a counting filter already contains is not counted again.
@@ -40,15 +39,31 @@ pub(super) struct Options {
     pub count: bool,
 }
 
+/// The kinds of filters that options ask for. [`Native`](FilterKind::Native) stands for all kinds of our own: LAYOUT
+/// native may be combined with options for another of them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct AskedKinds([bool; FilterKind::ALL.len()]);
+
+impl AskedKinds {
+    pub(super) fn add(&mut self, kind: FilterKind) {
+        self.0[kind as usize] = true;
+    }
+
+    fn has(self, kind: FilterKind) -> bool {
+        self.0[kind as usize]
+    }
+}
+
 impl Options {
     /// Rejects options that contradict an existing filter. Capacity, error rate, growth and expiration only apply to
     /// the creation: clients repeat them with every command.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let kind = filter.kind();
-        if self.layout.is_some_and(|layout| (layout == LayoutName::Classic) != (kind == FilterKind::Classic)) {
+        let other_layout = if kind == FilterKind::Classic { FilterKind::Native } else { FilterKind::Classic };
+        if self.kinds.has(other_layout) {
             return Err(Error::OtherLayout);
         }
-        if self.counting && kind != FilterKind::Counting {
+        if self.kinds.has(FilterKind::Counting) && kind != FilterKind::Counting {
             return Err(Error::OtherCounting);
         }
         if self.seed.is_some() && self.seed != filter.seed() {
@@ -61,21 +76,18 @@ impl Options {
                 && (window.refresh || !self.refresh)
                 && (window.rolling || !self.rolling)
         };
-        if self.forgets() && !window.is_some_and(is_like) {
+        if self.kinds.has(FilterKind::Windowed) && !window.is_some_and(is_like) {
             return Err(Error::OtherWindow);
         }
         self.check_ttl(window)
-    }
-
-    fn forgets(&self) -> bool {
-        self.window.is_some() || self.slices.is_some() || self.refresh || self.rolling
     }
 
     /// Returns the window of the filter, or `None` if it does not forget.
     fn window(&self) -> Result<Option<Window>, Error> {
         let &Options { window: length, slices, refresh, rolling, .. } = self;
         let window = Window { length, slices: slices.unwrap_or(DEFAULT_SLICES), refresh, rolling };
-        if self.forgets() { window.checked().map(Some).ok_or(Error::NoWindow) } else { Ok(None) }
+        let forgets = self.kinds.has(FilterKind::Windowed);
+        if forgets { window.checked().map(Some).ok_or(Error::NoWindow) } else { Ok(None) }
     }
 
     /// Rejects a time to live that a filter with this window does not support.
@@ -88,36 +100,49 @@ impl Options {
         }
     }
 
+    /// Returns the kind of the filter: the most special one that the options ask for, or that of the configuration.
+    fn kind(&self) -> FilterKind {
+        let by_precedence = [FilterKind::Windowed, FilterKind::Counting, FilterKind::Classic, FilterKind::Native];
+        by_precedence.into_iter().find(|&kind| self.kinds.has(kind)).unwrap_or_else(configuration::layout)
+    }
+
+    /// Rejects options that exclude each other.
+    fn check_contradictions(&self, kind: FilterKind) -> Result<(), Error> {
+        let asks_for_growth = self.expansion.is_some() || self.nonscaling;
+        let [windowed, counting, classic] =
+            [FilterKind::Windowed, FilterKind::Counting, FilterKind::Classic].map(|kind| self.kinds.has(kind));
+        let contradictions = [
+            (self.rolling && asks_for_growth, Error::RollingGrows),
+            (windowed && (counting || classic), Error::WindowedOther),
+            (counting && classic, Error::ClassicCounting),
+            (kind == FilterKind::Classic && self.seed.is_some(), Error::ClassicSeed),
+        ];
+        let given = contradictions.into_iter().find(|&(is_given, _)| is_given);
+        given.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
     /// Returns the parameters of the filter, with defaults from the configuration.
     pub(super) fn params(&self, server: &Server) -> Result<CreateParams, Error> {
         let window = self.window()?;
         self.check_ttl(window)?;
-        let is_rolling = window.is_some_and(|window| window.rolling);
-        if is_rolling && (self.expansion.is_some() || self.nonscaling) {
-            return Err(Error::RollingGrows);
-        }
-        if window.is_some() && (self.counting || self.layout == Some(LayoutName::Classic)) {
-            return Err(Error::WindowedOther);
-        }
-        let stored_expansion = self.expansion.unwrap_or(DEFAULT_EXPANSION);
+        let kind = self.kind();
+        self.check_contradictions(kind)?;
         let seed = || self.seed.unwrap_or_else(|| server.random());
         Ok(CreateParams {
             capacity: self.capacity.unwrap_or_else(configuration::initial_size),
             error_rate: self.error_rate.unwrap_or_else(configuration::error_rate),
             growth: match self.expansion {
-                _ if self.nonscaling || is_rolling => Growth::Fixed,
+                _ if self.nonscaling || self.rolling => Growth::Fixed,
                 None => configuration::growth(),
                 Some(factor) => NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By),
             },
-            layout: match (self.layout, self.counting, window) {
-                (_, _, Some(window)) => Layout::Windowed { seed: seed(), window },
-                (Some(LayoutName::Classic), true, None) => return Err(Error::ClassicCounting),
-                (_, true, None) => Layout::Counting { seed: seed() },
-                (layout, false, None) => match layout.unwrap_or_else(configuration::layout) {
-                    LayoutName::Native => Layout::Native { seed: seed() },
-                    LayoutName::Classic if self.seed.is_some() => return Err(Error::ClassicSeed),
-                    LayoutName::Classic => Layout::Classic { stored_expansion },
-                },
+            layout: match kind {
+                FilterKind::Native => Layout::Native { seed: seed() },
+                FilterKind::Counting => Layout::Counting { seed: seed() },
+                FilterKind::Windowed => Layout::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
+                FilterKind::Classic => {
+                    Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_EXPANSION) }
+                }
             },
         })
     }

@@ -10,10 +10,10 @@
 
 use super::option_rows::positive;
 use super::options::Options;
-use crate::configuration::{self, Dialect, LayoutName};
+use crate::configuration::{self, Dialect};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
-use oxbloom_filter::internals::ErrorRate;
+use oxbloom_filter::internals::{ErrorRate, FilterKind};
 
 /// The maximum number of arguments of RedisBloom's BF.RESERVE, its name included. Ours has more: see
 /// [`replicated`](super::option_rows::replicated).
@@ -88,7 +88,8 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
 }
 
 /// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
-fn of_dialect(options: Options) -> Options {
+fn of_dialect(mut options: Options) -> Options {
+    options.kinds.add(FilterKind::Classic);
     let error_rate = match configuration::dialect() {
         Dialect::RedisBloom2 => options.error_rate,
         Dialect::Redis8 => {
@@ -96,7 +97,7 @@ fn of_dialect(options: Options) -> Options {
             Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
         }
     };
-    Options { error_rate, layout: Some(LayoutName::Classic), ..options }
+    Options { error_rate, ..options }
 }
 
 /// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow, and a
