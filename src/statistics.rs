@@ -43,6 +43,7 @@ impl Gauge {
     }
 
     /// Records a change by the thread that runs commands.
+    #[inline]
     fn change(&self, from: u64, to: u64) {
         self.added.add(to.wrapping_sub(from));
     }
@@ -56,6 +57,37 @@ impl Gauge {
         self.added.get().wrapping_sub(self.removed.load(Ordering::Relaxed))
     }
 }
+
+/// Declares the figures of a layout, with their names in INFO, in its order.
+macro_rules! figures {
+    ($($(#[$doc:meta])* $figure:ident = $name:literal;)*) => {
+        #[derive(Clone, Copy)]
+        enum Figure {
+            $($(#[$doc])* $figure,)*
+        }
+
+        const NAMES: [&CStr; [$($name),*].len()] = [$($name),*];
+    };
+}
+
+figures! {
+    Filters = c"filters";
+    Layers = c"layers";
+    Bytes = c"bytes";
+    Items = c"items";
+    ItemsAdded = c"items_added";
+    Duplicates = c"duplicates";
+    ItemsRemoved = c"items_removed";
+    ItemsForgotten = c"items_forgotten";
+    SlicesEndedEarly = c"slices_ended_early";
+    LayersGrown = c"layers_grown";
+    AdditionsRejected = c"additions_rejected";
+    /// Only shown in total, under [another name](exporter_figures).
+    Capacity = c"capacity";
+}
+
+/// The number of figures that are shown for each layout. The others follow them.
+const SHOWN: usize = NAMES.len() - 1;
 
 /// The contribution of a filter to the gauges.
 #[derive(Clone, Copy, Default)]
@@ -75,76 +107,40 @@ impl Footprint {
             items: filter.len(),
         }
     }
+
+    fn figures(self) -> [(Figure, u64); 4] {
+        let Footprint { layers, bytes, capacity, items } = self;
+        [(Figure::Layers, layers), (Figure::Bytes, bytes), (Figure::Capacity, capacity), (Figure::Items, items)]
+    }
 }
 
-/// The figures of a layout.
-struct LayoutFigures {
-    filters: Gauge,
-    layers: Gauge,
-    bytes: Gauge,
-    capacity: Gauge,
-    /// The change in the number of items, without the additions that [`count_additions`] counts.
-    other_items: Gauge,
-    items_added: Counter,
-    duplicates: Counter,
-    items_removed: Counter,
-    items_forgotten: Counter,
-    slices_ended_early: Counter,
-    layers_grown: Counter,
-    additions_rejected: Counter,
-}
+/// The figures of a layout, by [`Figure`]. Most are only ever added to.
+struct LayoutFigures([Gauge; NAMES.len()]);
 
 /// The figures by [`FilterKind`].
-static LAYOUTS: [LayoutFigures; FilterKind::ALL.len()] = [const { LayoutFigures::new() }; FilterKind::ALL.len()];
+static LAYOUTS: [LayoutFigures; FilterKind::ALL.len()] =
+    [const { LayoutFigures([const { Gauge::new() }; NAMES.len()]) }; FilterKind::ALL.len()];
 
 impl LayoutFigures {
-    const fn new() -> LayoutFigures {
-        LayoutFigures {
-            filters: Gauge::new(),
-            layers: Gauge::new(),
-            bytes: Gauge::new(),
-            capacity: Gauge::new(),
-            other_items: Gauge::new(),
-            items_added: Counter::new(),
-            duplicates: Counter::new(),
-            items_removed: Counter::new(),
-            items_forgotten: Counter::new(),
-            slices_ended_early: Counter::new(),
-            layers_grown: Counter::new(),
-            additions_rejected: Counter::new(),
-        }
-    }
-
     #[inline]
     fn of(filter: &Filter) -> &'static LayoutFigures {
         &LAYOUTS[filter.kind() as usize]
     }
 
+    /// Adds to a figure, on the thread that runs commands.
+    #[inline]
+    fn add(&self, figure: Figure, count: u64) {
+        self.0[figure as usize].change(0, count);
+    }
+
     fn change(&self, from: Footprint, to: Footprint) {
-        self.layers.change(from.layers, to.layers);
-        self.bytes.change(from.bytes, to.bytes);
-        self.capacity.change(from.capacity, to.capacity);
-        self.other_items.change(from.items, to.items);
+        for ((figure, from), (_, to)) in from.figures().into_iter().zip(to.figures()) {
+            self.0[figure as usize].change(from, to);
+        }
     }
 
-    fn items(&self) -> u64 {
-        self.other_items.get().wrapping_add(self.items_added.get())
-    }
-
-    fn figures(&self) -> Figures<11> {
-        [
-            (c"filters", self.filters.get()),
-            (c"layers", self.layers.get()),
-            (c"bytes", self.bytes.get()),
-            (c"items", self.items()),
-            (c"items_added", self.items_added.get()),
-            (c"duplicates", self.duplicates.get()),
-            (c"items_removed", self.items_removed.get()),
-            (c"items_forgotten", self.items_forgotten.get()),
-            (c"slices_ended_early", self.slices_ended_early.get()),
-            (c"layers_grown", self.layers_grown.get()),
-            (c"additions_rejected", self.additions_rejected.get()),
-        ]
+    fn shown(&self) -> Figures<SHOWN> {
+        std::array::from_fn(|index| (NAMES[index], self.0[index].get()))
     }
 }
 
@@ -162,31 +158,29 @@ static DEFRAG_MISSES: Counter = Counter::new();
 /// Records that a filter became a value of the server.
 pub(crate) fn on_create(filter: &Filter) {
     let layout = LayoutFigures::of(filter);
-    layout.filters.change(0, 1);
+    layout.add(Figure::Filters, 1);
     layout.change(Footprint::default(), Footprint::of(filter));
 }
 
 /// Records that a value is about to be freed, by any thread.
 pub(crate) fn on_free(filter: &Filter) {
-    let (layout, footprint) = (LayoutFigures::of(filter), Footprint::of(filter));
-    layout.filters.remove(1);
-    layout.layers.remove(footprint.layers);
-    layout.bytes.remove(footprint.bytes);
-    layout.capacity.remove(footprint.capacity);
-    layout.other_items.remove(footprint.items);
+    let layout = LayoutFigures::of(filter);
+    let freed = Footprint::of(filter).figures().into_iter().chain([(Figure::Filters, 1)]);
+    freed.for_each(|(figure, count)| layout.0[figure as usize].remove(count));
 }
 
 /// Counts items that were added to the filter of a key: new ones and duplicates.
 #[inline]
 pub(crate) fn count_additions(filter: &Filter, new: u64, duplicates: u64) {
     let layout = LayoutFigures::of(filter);
-    layout.items_added.add(new);
-    layout.duplicates.add(duplicates);
+    layout.add(Figure::Items, new);
+    layout.add(Figure::ItemsAdded, new);
+    layout.add(Figure::Duplicates, duplicates);
 }
 
 /// Counts occurrences of items that were removed from the filter of a key.
 pub(crate) fn count_removals(filter: &Filter, count: u64) {
-    LayoutFigures::of(filter).items_removed.add(count);
+    LayoutFigures::of(filter).add(Figure::ItemsRemoved, count);
 }
 
 /// A snapshot of a filter that forgets, to compute how much it forgot.
@@ -212,9 +206,9 @@ pub(crate) fn count_forgotten(filter: &Filter, before: Forgetting, added: u64) -
     let counted = before.items + added;
     let forgotten = counted.saturating_sub(after.items);
     // The items of a forged slice can be more than the slice said, so that renewing one adds to the number.
-    layout.other_items.change(counted, after.items);
-    layout.items_forgotten.add(forgotten);
-    layout.slices_ended_early.add(after.ended_early - before.ended_early);
+    layout.0[Figure::Items as usize].change(counted, after.items);
+    layout.add(Figure::ItemsForgotten, forgotten);
+    layout.add(Figure::SlicesEndedEarly, after.ended_early - before.ended_early);
     forgotten > 0
 }
 
@@ -228,8 +222,8 @@ pub(crate) fn on_change(filter: &Filter, before: Footprint) {
 pub(crate) fn on_insert(filter: &Filter, before: Footprint, all_fit: bool) {
     let (layout, after) = (LayoutFigures::of(filter), Footprint::of(filter));
     layout.change(before, Footprint { items: before.items, ..after });
-    layout.layers_grown.add(after.layers.saturating_sub(before.layers));
-    layout.additions_rejected.add(u64::from(!all_fit));
+    layout.add(Figure::LayersGrown, after.layers.saturating_sub(before.layers));
+    layout.add(Figure::AdditionsRejected, u64::from(!all_fit));
 }
 
 /// Counts a rejection by its reason.
@@ -258,18 +252,17 @@ pub(crate) fn count_panic() {
 pub(crate) type Figures<const N: usize> = [(&'static CStr, u64); N];
 
 /// Returns the figures of each layout.
-pub(crate) fn by_layout() -> [(&'static CStr, Figures<11>); LAYOUTS.len()] {
-    std::array::from_fn(|kind| (FilterKind::ALL[kind].name(), LAYOUTS[kind].figures()))
+pub(crate) fn by_layout() -> [(&'static CStr, Figures<SHOWN>); LAYOUTS.len()] {
+    std::array::from_fn(|kind| (FilterKind::ALL[kind].name(), LAYOUTS[kind].shown()))
 }
 
 /// Returns the figures of all layouts together.
-pub(crate) fn totals() -> Figures<11> {
-    let [first, others @ ..] = LAYOUTS.each_ref().map(LayoutFigures::figures);
-    let mut totals = first;
-    for (index, (_, total)) in totals.iter_mut().enumerate() {
-        *total = others.iter().fold(*total, |sum, others| sum.wrapping_add(others[index].1));
-    }
-    totals
+pub(crate) fn totals() -> Figures<SHOWN> {
+    std::array::from_fn(|index| (NAMES[index], total(index)))
+}
+
+fn total(figure: usize) -> u64 {
+    LAYOUTS.iter().fold(0, |sum, layout| sum.wrapping_add(layout.0[figure].get()))
 }
 
 /// Returns the number of rejections for each reason.
@@ -284,14 +277,13 @@ pub(crate) fn module_figures() -> Figures<2> {
 
 /// Returns figures under valkey-bloom's names, which redis_exporter knows and exports without a script.
 pub(crate) fn exporter_figures() -> Figures<7> {
-    let sum =
-        |figure: fn(&LayoutFigures) -> u64| LAYOUTS.iter().fold(0, |sum, layout| figure(layout).wrapping_add(sum));
+    let total = |figure| total(figure as usize);
     [
-        (c"bloom_total_memory_bytes", sum(|layout| layout.bytes.get())),
-        (c"bloom_num_objects", sum(|layout| layout.filters.get())),
-        (c"bloom_num_filters_across_objects", sum(|layout| layout.layers.get())),
-        (c"bloom_num_items_across_objects", sum(LayoutFigures::items)),
-        (c"bloom_capacity_across_objects", sum(|layout| layout.capacity.get())),
+        (c"bloom_total_memory_bytes", total(Figure::Bytes)),
+        (c"bloom_num_objects", total(Figure::Filters)),
+        (c"bloom_num_filters_across_objects", total(Figure::Layers)),
+        (c"bloom_num_items_across_objects", total(Figure::Items)),
+        (c"bloom_capacity_across_objects", total(Figure::Capacity)),
         (c"bloom_defrag_hits", DEFRAG_HITS.get()),
         (c"bloom_defrag_misses", DEFRAG_MISSES.get()),
     ]

@@ -21,7 +21,7 @@ struct Field {
 
 /// The fields: first those of the default reply, then those that a client gets one by one or with ALL. All come from
 /// counters; none reads the bits.
-const FIELDS: [Field; 16] = [
+const FIELDS: &[Field] = &[
     Field {
         argument: Argument::token(c"CAPACITY", c"capacity"),
         label: c"Capacity",
@@ -157,7 +157,7 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     }
     let token = args.at(2).bytes();
     if ALL.starts_with(token) {
-        reply_all(&FIELDS);
+        reply_all(FIELDS);
         return Ok(());
     }
     let field = FIELDS.iter().find(|field| field.argument.starts_with(token));
