@@ -5,6 +5,16 @@ use crate::error::Error;
 /// Decides whether a filter may take this many more bytes, in addition to those admitted before.
 pub type Admit<'a> = &'a mut dyn FnMut(u64) -> bool;
 
+/// Asks for `bytes` more.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if they are rejected.
+#[inline]
+pub(crate) fn request(bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
+    if admit(bytes) { Ok(()) } else { Err(Error::OutOfMemory) }
+}
+
 /// Returns an empty vector with room for `count` elements.
 ///
 /// # Errors

@@ -34,7 +34,7 @@ use crate::item_count::MAX_ITEMS;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
 use crate::kind::{Content, Described, Kind};
-use crate::memory::{Admit, try_vec};
+use crate::memory::{Admit, request, try_vec};
 use crate::stored::chunk::CLASSIC_CHUNK_BYTES;
 use crate::stored::fields::{Fields, decode_all};
 use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
@@ -89,9 +89,7 @@ fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Resul
     if layer.bytes > layer::MAX_BITS / 8 {
         return Err(DecodeError::Corrupt);
     }
-    if !admit(layer.bytes) {
-        return Err(DecodeError::OutOfMemory);
-    }
+    request(layer.bytes, admit)?;
     let array: Bytes = source.array(layer.bytes)?;
     // The array may be longer than its bits need.
     let bytes = array.as_slice().len() as u64;

@@ -25,7 +25,7 @@ use crate::kind::Described;
 use crate::kind::counting::stored as counting;
 use crate::kind::native::stored as native;
 use crate::kind::windowed::stored as windowed;
-use crate::memory::{Admit, try_append};
+use crate::memory::{Admit, request, try_append};
 use crate::stored::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
 use crate::stored::fields::Fields;
 use crate::stored::header::{self, CHECKSUM_BYTES, Preamble};
@@ -54,9 +54,7 @@ impl Format for OwnFormat {
         }
         let first = packing::unpack(packed, MAX_FIRST)?;
         let (header, short) = decode(&first)?;
-        if !admit(header.memory()) {
-            return Err(DecodeError::OutOfMemory);
-        }
+        request(header.memory(), admit)?;
         let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
         let mut loader = Loader::of_own(&*header, encoded)?;
         if short.is_empty() {

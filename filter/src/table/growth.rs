@@ -10,7 +10,7 @@ use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment};
 use super::{Addressing, PAGE_BITS, Payload, Table};
 use crate::error::Error;
 use crate::item_count::ItemCount;
-use crate::memory::{Admit, try_vec};
+use crate::memory::{Admit, request, try_vec};
 
 /// The load from which a segment splits before it gets another slot: slots per quotient, in eighths. Tables that split
 /// at another load can still be read. But a master and its replicas must split at the same load, to have equal filters.
@@ -148,9 +148,7 @@ impl Table {
         let before = segment.allocated();
         let after = segment.bytes_with_another_slot();
         // It is smaller if forgotten slots were just dropped.
-        if !admit(after.saturating_sub(before) as u64) {
-            return Err(Error::OutOfMemory);
-        }
+        request(after.saturating_sub(before) as u64, admit)?;
         let mut larger = segment.resized::<S>(after, Some(group))?;
         if before == 0 {
             larger.set_base(self.forgotten());
@@ -164,9 +162,7 @@ impl Table {
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_segment(&mut self, path: Path, admit: Admit<'_>) -> Result<(), Error> {
-        if !admit(self.segment(path).bytes_with_another_slot() as u64) {
-            return Err(Error::OutOfMemory);
-        }
+        request(self.segment(path).bytes_with_another_slot() as u64, admit)?;
         debug_assert_eq!(self.segment(path).allocated(), 0, "a segment with memory");
         let before = self.segment(path).depth();
         self.split_empty(path, self.min_depth(), u64::MAX, admit)?;
@@ -281,9 +277,7 @@ impl Table {
         let before = Sums::of(&[segment]);
         let empty = self.empty_doubled(segment);
         let bytes = empty.bytes_for(entries, spare);
-        if !admit(bytes.saturating_sub(before.bytes) as u64) {
-            return Err(Error::OutOfMemory);
-        }
+        request(bytes.saturating_sub(before.bytes) as u64, admit)?;
         let whole = empty.with_entries(bytes, entries, self.forgotten())?;
         self.update_sums(before, Sums::of(&[&whole]));
         *self.segment_mut(path) = whole;
@@ -307,9 +301,7 @@ impl Table {
         let empty = || self.empty_doubled(segment);
         let low_bytes = empty().bytes_for(low, low_spare);
         let high_bytes = empty().bytes_for(high, high_spare);
-        if !admit((low_bytes + high_bytes).saturating_sub(before.bytes) as u64) {
-            return Err(Error::OutOfMemory);
-        }
+        request((low_bytes + high_bytes).saturating_sub(before.bytes) as u64, admit)?;
         let halves =
             [empty().with_entries(low_bytes, low, forgotten)?, empty().with_entries(high_bytes, high, forgotten)?];
         // Last, so that a failed allocation leaves the directories as they are.
@@ -369,7 +361,7 @@ impl Table {
         if self.directory_bytes.saturating_add(more) as u64 > max_bytes {
             return Err(Error::CannotGrow);
         }
-        if admit(more as u64) { Ok(()) } else { Err(Error::OutOfMemory) }
+        request(more as u64, admit)
     }
 
     /// Frees unused memory of a segment after a removal: halves its quotients, or reallocates it. If an allocation for

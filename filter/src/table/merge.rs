@@ -12,7 +12,7 @@ use super::stored::{END, path_at};
 use super::{Addressing, Table};
 use crate::error::Error;
 use crate::item_count::{ItemCount, MergeOp};
-use crate::memory::{Admit, try_vec};
+use crate::memory::{Admit, request, try_vec};
 
 /// Entries are added one by one if the segments that they belong to have more than this many times their number of
 /// slots. To rebuild a segment takes about 30 ns a slot, to add an entry 200 ns.
@@ -70,9 +70,7 @@ impl Table {
         // The other tables are added to a copy of the largest one, or of the first among equals.
         let largest = tables.clone().enumerate().min_by_key(|(_, (table, _))| Reverse(table.slots()));
         let (largest, (table, times)) = largest.ok_or(Error::OutOfMemory)?;
-        if !admit((size_of::<Table>() + table.allocated()) as u64) {
-            return Err(Error::OutOfMemory);
-        }
+        request((size_of::<Table>() + table.allocated()) as u64, admit)?;
         let mut union = table.try_clone()?;
         if times > 1 {
             union.union_with(table, times - 1, admit)?;
@@ -124,9 +122,7 @@ impl Table {
         for (path, segment) in other.placed_segments().filter(|(_, segment)| segment.slots() > 0) {
             let target = self.segment(path);
             if times == 1 && target.slots() == 0 && target.depth() <= segment.depth() {
-                if !admit(segment.allocated() as u64) {
-                    return Err(Error::OutOfMemory);
-                }
+                request(segment.allocated() as u64, admit)?;
                 let copy = segment.try_clone()?;
                 self.split_empty(path, segment.depth(), u64::MAX, admit)?;
                 self.replace(path, copy);
@@ -297,9 +293,7 @@ impl Table {
                 return Err(Error::CannotGrow);
             }
             let bytes = empty.bytes_for(&merged, 0);
-            if !admit(bytes.saturating_sub(self.segment(path).allocated()) as u64) {
-                return Err(Error::OutOfMemory);
-            }
+            request(bytes.saturating_sub(self.segment(path).allocated()) as u64, admit)?;
             let whole = empty.with_entries(bytes, &merged, self.forgotten())?;
             self.replace(path, whole);
             return Ok(true);

@@ -22,7 +22,7 @@ use super::segment::{MAX_LOG_GROUPS, Segment};
 use super::{Addressing, Table};
 use crate::error::{DecodeError, Error};
 use crate::item_count::ItemCount;
-use crate::memory::{Admit, try_vec};
+use crate::memory::{Admit, request, try_vec};
 
 /// A position in the sequence of all paths, in units of `2^-48` of them.
 pub type Position = u64;
@@ -128,9 +128,7 @@ impl Table {
         let into_empty = segments.iter().filter(|(path, _)| self.segment(*path).slots() == 0);
         let bytes =
             into_empty.map(|(_, segment)| size_of::<Segment>().saturating_add(segment.allocated()) as u64).sum();
-        if !admit(bytes) {
-            return Err(DecodeError::OutOfMemory);
-        }
+        request(bytes, admit)?;
         let filled = self.copies_of_filled(&segments)?;
         let mut places = try_vec(segments.len())?;
         for (path, segment) in &segments {

@@ -11,7 +11,7 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, try_vec};
+use crate::memory::{Admit, request, try_vec};
 use crate::plan::Plan;
 use crate::spec::{ErrorRate, FilterKind, InsertOptions, Parameters};
 use layer::{ClassicHint, ClassicLayer, ClassicLayerSpec, ClassicSpec};
@@ -98,9 +98,7 @@ impl ClassicFilter {
         if self.layers.len() + specs.len() > layer::MAX_LAYERS {
             return Err(Error::CannotGrow);
         }
-        if !admit(bytes) {
-            return Err(Error::OutOfMemory);
-        }
+        request(bytes, admit)?;
         let mut new = try_vec(specs.len())?;
         for spec in specs {
             new.push(ClassicLayer::new(spec)?);

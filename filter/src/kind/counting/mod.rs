@@ -13,7 +13,7 @@ use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
-use crate::memory::Admit;
+use crate::memory::{Admit, request};
 use crate::plan::Plan;
 use crate::spec::{FilterKind, Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
 use crate::table::{Addressing, Payload, Position, Sample, Table};
@@ -37,7 +37,8 @@ impl CountingFilter {
     }
 
     fn admitted(self, admit: Admit<'_>) -> Result<CountingFilter, Error> {
-        if admit(self.allocated() as u64) { Ok(self) } else { Err(Error::OutOfMemory) }
+        request(self.allocated() as u64, admit)?;
+        Ok(self)
     }
 
     fn new_table(spec: &OwnSpec, capacity: u64) -> Result<Table, Error> {
@@ -175,9 +176,7 @@ impl CountingFilter {
         let (table, history) = match op {
             MergeOp::Union => {
                 // The union asks for the table.
-                if !admit((size_of::<CountingFilter>() - size_of::<Table>()) as u64) {
-                    return Err(Error::OutOfMemory);
-                }
+                request((size_of::<CountingFilter>() - size_of::<Table>()) as u64, admit)?;
                 let operands = || std::iter::once((self, times)).chain(others.iter().copied());
                 let tables = operands().map(|(filter, times)| (filter.table(), times));
                 let histories = operands().map(|(filter, times)| filter.history.wrapping_mul(times));
@@ -197,9 +196,7 @@ impl CountingFilter {
 
     /// Returns a table with the entries that are in all filters, and its history.
     fn intersection(&self, others: &[(&CountingFilter, u64)], admit: Admit<'_>) -> Result<(Table, u64), Error> {
-        if !admit(self.allocated() as u64) {
-            return Err(Error::OutOfMemory);
-        }
+        request(self.allocated() as u64, admit)?;
         let mut common = None;
         let mut history = self.history;
         for (filter, _) in others {

@@ -17,7 +17,7 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, try_vec};
+use crate::memory::{Admit, request, try_vec};
 use crate::plan::Plan;
 use crate::sizing::BlockShape;
 use crate::spec::{FilterKind, Growth, InsertOptions, OwnSpec, Parameters};
@@ -39,9 +39,7 @@ impl NativeFilter {
     }
 
     fn of_shape(spec: OwnSpec, layer: BlockedSpec, admit: Admit<'_>) -> Result<NativeFilter, Error> {
-        if !admit(layer.bytes()) {
-            return Err(Error::OutOfMemory);
-        }
+        request(layer.bytes(), admit)?;
         Ok(NativeFilter::from_parts(spec, BlockedLayer::new(layer)?, None))
     }
 
@@ -168,9 +166,7 @@ impl NativeFilter {
             return Err(Error::Full);
         }
         let table = Table::growing(self.rate_of_table(), Payload::Nothing)?;
-        if !admit((size_of::<Table>() + table.allocated()) as u64) {
-            return Err(Error::OutOfMemory);
-        }
+        request((size_of::<Table>() + table.allocated()) as u64, admit)?;
         try_box(table)
     }
 

@@ -19,7 +19,7 @@ use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::memory::Admit;
+use crate::memory::{Admit, request};
 use crate::plan::Plan;
 use crate::spec::{FilterKind, Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
@@ -64,7 +64,8 @@ impl WindowedFilter {
     }
 
     fn admitted(self, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
-        if admit(self.allocated() as u64) { Ok(self) } else { Err(Error::OutOfMemory) }
+        request(self.allocated() as u64, admit)?;
+        Ok(self)
     }
 
     /// Predicts a filter with a steady stream of `items` items per window. See [`plan`](crate::kind::plan).
@@ -233,9 +234,7 @@ impl WindowedFilter {
         }
         let [_, rate] = rates(&self.spec);
         let mut table = Table::growing(rate.max(MIN_ERROR_RATE), self.expected.payload())?;
-        if !admit((size_of::<Table>() + table.allocated()) as u64) {
-            return Err(Error::OutOfMemory);
-        }
+        request((size_of::<Table>() + table.allocated()) as u64, admit)?;
         let added = table.add_to_slice(hash, addition, admit)?;
         self.overflow = Some(try_box(table)?);
         Ok(added)
