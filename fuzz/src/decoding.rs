@@ -8,7 +8,6 @@ use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Encoding, Header, LoadedChunk, Origin, Sink, Source};
 use oxbloom_filter::internals::{
     Content, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Kind, Layout, MergeOp, OnDuplicate, Table,
-    WindowedFilter,
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Mismatch};
 use testkit::counting_model::CountingModel;
@@ -354,26 +353,20 @@ fn emptied(filter: &Filter) -> Filter {
     let empty = header.build().expect("little memory");
     assert_eq!((empty.seed(), empty.expansion()), (filter.seed(), filter.expansion()));
     assert_eq!((empty.error_rate(), empty.len()), (filter.error_rate(), filter.len()));
+    // The records of tables follow: the tables themselves are empty.
+    let starts_alike = |length: usize| {
+        let [one, other] = [&empty, filter].map(|filter| codec::encode_header(filter).expect("little memory"));
+        one[..length] == other[..length]
+    };
     match (empty.content(), filter.content()) {
         (Content::Native(empty), Content::Native(filter)) => {
             assert!(empty.layers().next() == filter.layers().next() && empty.is_shaped_like(filter));
         }
         (Content::Counting(empty), Content::Counting(filter)) => {
-            assert_eq!((empty.initial_capacity(), empty.history()), (filter.initial_capacity(), filter.history()));
-            assert!(empty.is_shaped_like(filter));
+            assert!(starts_alike(48) && empty.is_shaped_like(filter));
         }
-        (Content::Windowed(empty), Content::Windowed(filter)) => {
-            let state = |filter: &WindowedFilter| {
-                let slices = filter.slices();
-                (
-                    slices.window(),
-                    slices.latest(),
-                    slices.remembered().to_vec(),
-                    filter.history(),
-                    filter.sweep_positions(),
-                )
-            };
-            assert!(state(empty) == state(filter));
+        (Content::Windowed(_), Content::Windowed(filter)) => {
+            assert!(starts_alike(96 + 24 * filter.slices().remembered().len()));
         }
         _ => assert!(empty.layers().eq(filter.layers())),
     }

@@ -19,6 +19,7 @@ use std::borrow::Cow;
 use super::chunk::TABLE_CHUNK_BYTES;
 use super::fields::Fields;
 use super::section::{Part, Section};
+use crate::array::try_box;
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
 use crate::memory::Admit;
@@ -79,6 +80,11 @@ impl Record {
         table.set_counts(self.items, self.occurrences);
         table.announce_segments(self.segments);
         Ok(table)
+    }
+
+    /// Returns the same table as [`build`](Self::build), in a box.
+    pub(crate) fn build_boxed(&self) -> Result<Box<Table>, DecodeError> {
+        Ok(try_box(self.build()?)?)
     }
 
     /// Returns true if the table has chunks.

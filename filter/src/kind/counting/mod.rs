@@ -33,7 +33,7 @@ impl CountingFilter {
     /// `admit` may reject them.
     pub fn new(spec: OwnSpec, capacity: u64, admit: Admit<'_>) -> Result<CountingFilter, Error> {
         let table = CountingFilter::new_table(&spec, capacity)?;
-        CountingFilter::from_parts(spec, capacity, table).admitted(admit)
+        CountingFilter { spec, capacity, table, history: 0 }.admitted(admit)
     }
 
     fn admitted(self, admit: Admit<'_>) -> Result<CountingFilter, Error> {
@@ -65,39 +65,9 @@ impl CountingFilter {
         })
     }
 
-    /// Creates a filter from an existing table.
-    pub fn from_parts(spec: OwnSpec, capacity: u64, table: Table) -> CountingFilter {
-        CountingFilter { spec, capacity, table, history: 0 }
-    }
-
-    /// Returns the parameters of the filter.
-    pub fn spec(&self) -> &OwnSpec {
-        &self.spec
-    }
-
     /// Returns the table.
     pub fn table(&self) -> &Table {
         &self.table
-    }
-
-    /// Returns the table, to change it.
-    pub fn table_mut(&mut self) -> &mut Table {
-        &mut self.table
-    }
-
-    /// Returns the number of items that the filter was created for.
-    pub fn initial_capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// Returns the sum of hashes of all writes.
-    pub fn history(&self) -> u64 {
-        self.history
-    }
-
-    /// Restores the sum of hashes of a stored filter.
-    pub fn set_history(&mut self, history: u64) {
-        self.history = history;
     }
 
     /// Returns the bytes requested from the allocator.
@@ -244,7 +214,7 @@ impl Kind for CountingFilter {
 
     fn empty_copy(&self, admit: Admit<'_>) -> Result<CountingFilter, Error> {
         let table = Table::new(self.table.addressing(), Payload::Count)?;
-        CountingFilter::from_parts(self.spec, self.capacity, table).admitted(admit)
+        CountingFilter { table, history: 0, ..*self }.admitted(admit)
     }
 
     fn try_clone(&self) -> Result<CountingFilter, Error> {

@@ -35,25 +35,25 @@ impl Stored for CountingFilter {
     }
 
     fn spec(&self) -> &OwnSpec {
-        self.spec()
+        &self.spec
     }
 
     fn encode_record(&self, header: &mut Vec<u8>) {
-        header.extend_from_slice([self.initial_capacity(), self.history()].map(u64::to_le_bytes).as_flattened());
+        header.extend_from_slice([self.capacity, self.history].map(u64::to_le_bytes).as_flattened());
     }
 
     fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS] {
-        [Some(self.table()), None]
+        [Some(&self.table), None]
     }
 
     fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS] {
-        [Some(self.table_mut()), None]
+        [Some(&mut self.table), None]
     }
 
     fn tags(&self) -> [u64; MAX_SECTIONS] {
-        let table = self.table();
-        let state = [self.initial_capacity(), table.item_count().to_stored(), table.occurrences(), self.history()];
-        let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), self.spec().seed);
+        let items = self.table.item_count().to_stored();
+        let state = [self.capacity, items, self.table.occurrences(), self.history];
+        let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), self.spec.seed);
         [tag, !tag]
     }
 }
@@ -87,8 +87,7 @@ impl Described for CountingHeader {
     }
 
     fn build(&self) -> Result<Content, DecodeError> {
-        let mut filter = CountingFilter::from_parts(self.spec, self.capacity, self.table.build()?);
-        filter.set_history(self.history);
-        Ok(filter.into_content()?)
+        let &CountingHeader { spec, capacity, history, ref table } = self;
+        Ok(CountingFilter { spec, capacity, table: table.build()?, history }.into_content()?)
     }
 }

@@ -40,7 +40,7 @@ impl NativeFilter {
 
     fn of_shape(spec: OwnSpec, layer: BlockedSpec, admit: Admit<'_>) -> Result<NativeFilter, Error> {
         request(layer.bytes(), admit)?;
-        Ok(NativeFilter::from_parts(spec, BlockedLayer::new(layer)?, None))
+        Ok(NativeFilter { layer: BlockedLayer::new(layer)?, spec, table: None })
     }
 
     /// Predicts a filter with `items` items. See [`plan`](crate::kind::plan).
@@ -74,25 +74,10 @@ impl NativeFilter {
         }
     }
 
-    /// Creates a filter from its parts.
-    pub fn from_parts(spec: OwnSpec, layer: BlockedLayer, table: Option<Box<Table>>) -> NativeFilter {
-        NativeFilter { layer, spec, table }
-    }
-
-    /// Returns the parameters of the filter.
-    pub fn spec(&self) -> &OwnSpec {
-        &self.spec
-    }
-
     /// Returns the blocks.
     #[inline]
     pub fn layer(&self) -> &BlockedLayer {
         &self.layer
-    }
-
-    /// Returns the blocks, and the table if the filter has grown, to change them.
-    pub fn parts_mut(&mut self) -> (&mut BlockedLayer, Option<&mut Table>) {
-        (&mut self.layer, self.table.as_deref_mut())
     }
 
     /// Returns the table, if the filter has grown.

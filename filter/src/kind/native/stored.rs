@@ -32,25 +32,24 @@ impl Stored for NativeFilter {
     }
 
     fn spec(&self) -> &OwnSpec {
-        self.spec()
+        &self.spec
     }
 
     fn encode_record(&self, _header: &mut Vec<u8>) {}
 
     fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS] {
-        [Some(self.layer()), self.table().map(|table| table as _)]
+        [Some(&self.layer), self.table.as_deref().map(|table| table as _)]
     }
 
     fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS] {
-        let (layer, table) = self.parts_mut();
-        [Some(layer), table.map(|table| table as _)]
+        [Some(&mut self.layer), self.table.as_deref_mut().map(|table| table as _)]
     }
 
     fn tags(&self) -> [u64; MAX_SECTIONS] {
-        let BlockShape { blocks, words, blocks_per_item, probes } = self.layer().array().shape();
+        let BlockShape { blocks, words, blocks_per_item, probes } = self.layer.array().shape();
         let [a, b, c, d, e, f, g, h] = blocks.to_le_bytes();
         let shape = [a, b, c, d, e, f, g, h, words, blocks_per_item, probes];
-        let of_blocks = xxh3_64_with_seed(&shape, self.spec().seed);
+        let of_blocks = xxh3_64_with_seed(&shape, self.spec.seed);
         let lengths = match self.table().map(Table::addressing) {
             Some(Addressing::Growing(lengths)) => lengths.to_bytes(),
             _ => [0, 0],
@@ -88,8 +87,7 @@ impl Described for NativeHeader {
     }
 
     fn build(&self) -> Result<Content, DecodeError> {
-        let table = self.table.as_ref().map(table::Record::build).transpose()?;
-        let table = table.map(try_box).transpose()?;
-        Ok(NativeFilter::from_parts(self.spec, self.blocks.build()?, table).into_content()?)
+        let table = self.table.as_ref().map(table::Record::build_boxed).transpose()?;
+        Ok(NativeFilter { layer: self.blocks.build()?, spec: self.spec, table }.into_content()?)
     }
 }

@@ -60,7 +60,8 @@ impl WindowedFilter {
         let slices = Slices::new(window, capacity)?;
         let [expected, _] = rates(&spec);
         let table = first_table(expected, capacity, window)?;
-        WindowedFilter::from_parts(spec, capacity, slices, table, None).admitted(admit)
+        WindowedFilter { spec, capacity, slices, expected: table, overflow: None, sweep_positions: [0; 2], history: 0 }
+            .admitted(admit)
     }
 
     fn admitted(self, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
@@ -95,22 +96,6 @@ impl WindowedFilter {
         Ok(Plan { memory, false_positive_rate: rate, is_estimate: true, probes: 1, shape: None })
     }
 
-    /// Creates a filter from its slices and tables.
-    pub fn from_parts(
-        spec: OwnSpec,
-        capacity: u64,
-        slices: Slices,
-        expected: Table,
-        overflow: Option<Box<Table>>,
-    ) -> WindowedFilter {
-        WindowedFilter { spec, capacity, slices, expected, overflow, sweep_positions: [0; 2], history: 0 }
-    }
-
-    /// Returns the options of the filter.
-    pub fn spec(&self) -> &OwnSpec {
-        &self.spec
-    }
-
     /// Returns the slices.
     pub fn slices(&self) -> &Slices {
         &self.slices
@@ -119,32 +104,6 @@ impl WindowedFilter {
     /// Returns the table for the expected items, and the overflow table.
     pub fn tables(&self) -> (&Table, Option<&Table>) {
         (&self.expected, self.overflow.as_deref())
-    }
-
-    /// Returns the same [tables](Self::tables), for filling them.
-    pub fn tables_mut(&mut self) -> (&mut Table, Option<&mut Table>) {
-        (&mut self.expected, self.overflow.as_deref_mut())
-    }
-
-    /// Returns the position in each table where the next sweep for forgotten slots starts.
-    pub fn sweep_positions(&self) -> [Position; 2] {
-        self.sweep_positions
-    }
-
-    /// Returns the sum of the hashes of all additions.
-    pub fn history(&self) -> u64 {
-        self.history
-    }
-
-    /// Restores the stored sweep positions and the stored history.
-    pub fn set_state(&mut self, sweep_positions: [Position; 2], history: u64) {
-        self.sweep_positions = sweep_positions;
-        self.history = history;
-    }
-
-    /// Returns the number of items per window that the filter was created for.
-    pub fn initial_capacity(&self) -> u64 {
-        self.capacity
     }
 
     /// Returns the number of bytes requested from the allocator.
@@ -317,7 +276,8 @@ impl Kind for WindowedFilter {
         let stamps = Stamps { forgotten: 0, span: window.span() };
         let expected = Table::new(self.expected.addressing(), Payload::Slice(stamps))?;
         let slices = Slices::new(window, self.capacity)?;
-        WindowedFilter::from_parts(self.spec, self.capacity, slices, expected, None).admitted(admit)
+        WindowedFilter { slices, expected, overflow: None, sweep_positions: [0; 2], history: 0, ..*self }
+            .admitted(admit)
     }
 
     fn try_clone(&self) -> Result<WindowedFilter, Error> {

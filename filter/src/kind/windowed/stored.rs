@@ -47,20 +47,20 @@ impl Stored for WindowedFilter {
     }
 
     fn spec(&self) -> &OwnSpec {
-        self.spec()
+        &self.spec
     }
 
     fn encode_record(&self, header: &mut Vec<u8>) {
-        let slices = self.slices();
+        let slices = &self.slices;
         let Window { length, slices: number, refresh, rolling } = slices.window();
         let flags = if refresh { REFRESH } else { 0 } | if rolling { ROLLING } else { 0 };
         let append = |header: &mut Vec<u8>, numbers: &[u64]| {
             numbers.iter().for_each(|number| header.extend_from_slice(&number.to_le_bytes()));
         };
-        append(header, &[self.initial_capacity(), length.map_or(0, NonZeroU64::get)]);
+        append(header, &[self.capacity, length.map_or(0, NonZeroU64::get)]);
         header.extend_from_slice(&[number, flags, slices.remembered().len() as u8, 0, 0, 0, 0, 0]);
-        append(header, &[slices.forgotten(), slices.latest(), self.history()]);
-        append(header, &self.sweep_positions());
+        append(header, &[slices.forgotten(), slices.latest(), self.history]);
+        append(header, &self.sweep_positions);
         for Slice { until, items } in slices.remembered() {
             append(header, &[*until]);
             append(header, items);
@@ -68,20 +68,18 @@ impl Stored for WindowedFilter {
     }
 
     fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS] {
-        let (expected, overflow) = self.tables();
-        [Some(expected), overflow.map(|table| table as _)]
+        [Some(&self.expected), self.overflow.as_deref().map(|table| table as _)]
     }
 
     fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS] {
-        let (expected, overflow) = self.tables_mut();
-        [Some(expected), overflow.map(|table| table as _)]
+        [Some(&mut self.expected), self.overflow.as_deref_mut().map(|table| table as _)]
     }
 
     fn tags(&self) -> [u64; MAX_SECTIONS] {
-        let slices = self.slices();
+        let slices = &self.slices;
         let [expected, overflow] = slices.items();
-        let state = [self.initial_capacity(), slices.forgotten(), slices.latest(), self.history(), expected, overflow];
-        let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), self.spec().seed);
+        let state = [self.capacity, slices.forgotten(), slices.latest(), self.history, expected, overflow];
+        let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), self.spec.seed);
         [tag, !tag]
     }
 }
@@ -152,11 +150,11 @@ impl Described for WindowedHeader {
     }
 
     fn build(&self) -> Result<Content, DecodeError> {
-        let slices = Slices::restored(self.window, self.capacity, self.state, &self.remembered)?;
-        let overflow = self.overflow.as_ref().map(table::Record::build).transpose()?;
-        let overflow = overflow.map(try_box).transpose()?;
-        let mut filter = WindowedFilter::from_parts(self.spec, self.capacity, slices, self.expected.build()?, overflow);
-        filter.set_state(self.sweep_positions, self.history);
+        let &WindowedHeader { spec, capacity, sweep_positions, history, .. } = self;
+        let slices = Slices::restored(self.window, capacity, self.state, &self.remembered)?;
+        let overflow = self.overflow.as_ref().map(table::Record::build_boxed).transpose()?;
+        let expected = self.expected.build()?;
+        let filter = WindowedFilter { spec, capacity, slices, expected, overflow, sweep_positions, history };
         Ok(filter.into_content()?)
     }
 }
