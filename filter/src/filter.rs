@@ -10,7 +10,7 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::kind::counting::CountingFilter;
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::{self, Content, Kind, PrefetchHint, for_each_kind};
+use crate::kind::{self, Contained, Content, Kind, PrefetchHint, for_each_kind};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{CreateParams, FilterKind, InsertOptions, Parameters};

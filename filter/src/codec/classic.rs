@@ -33,7 +33,7 @@ use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
-use crate::kind::{Content, Described, Kind};
+use crate::kind::{Contained, Content, Described, Kind};
 use crate::memory::{Admit, request, try_vec};
 use crate::stored::chunk::CLASSIC_CHUNK_BYTES;
 use crate::stored::fields::{Fields, decode_all};

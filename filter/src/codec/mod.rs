@@ -20,7 +20,7 @@ use std::ffi::CStr;
 
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::{Content, Described, for_each_kind};
+use crate::kind::{Described, for_each_kind};
 use crate::memory::Admit;
 use crate::spec::FilterKind;
 use crate::stored::section::MAX_SECTIONS;

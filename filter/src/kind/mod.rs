@@ -1,9 +1,9 @@
 //! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
 //!
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder.
-//! Add a row to [`FilterKind`], and its parameters to [`Layout`]. Then the compiler names what is left: [`Content`],
-//! [`for_each_kind`], [`create`] and [`plan`] here, and the kind's encoding in the codec. The module needs an option
-//! that chooses the kind, and what it contradicts (`commands/option_rows.rs` and `commands/options.rs`).
+//! Add its rows to [`FilterKind`] and [`Content`], and its parameters to [`Layout`]. Then the compiler names what is
+//! left: [`create`] and [`plan`] here, and the kind's encoding in the codec. The module needs an option that chooses the
+//! kind, and what it contradicts (`commands/option_rows.rs` and `commands/options.rs`).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
@@ -12,7 +12,7 @@ pub(crate) mod windowed;
 
 use std::ptr::NonNull;
 
-use crate::array::relocate_box;
+use crate::array::{relocate_box, try_box};
 use crate::block_array::BlockSpan;
 use crate::error::{DecodeError, Error, Interrupted, MergeError, Mismatch};
 use crate::hash::{Hash, Hasher};
@@ -28,43 +28,72 @@ use counting::CountingFilter;
 use native::NativeFilter;
 use windowed::WindowedFilter;
 
-/// The content of a filter, by its kind.
-pub enum Content {
-    /// Blocks of bits, and a table.
-    Native(NativeFilter),
-    /// A table that counts. Boxed, so that plain filters are small.
-    Counting(Box<CountingFilter>),
-    /// Tables that forget. Boxed for the same reason.
-    Windowed(Box<WindowedFilter>),
-    /// RedisBloom's chain of layers.
-    Classic(ClassicFilter),
-}
-
-/// Evaluates an expression for the content of a filter, whatever its kind.
-macro_rules! for_each_kind {
-    ($content:expr, $filter:ident => $body:expr) => {
-        match $content {
-            Content::Native($filter) => $body,
-            Content::Counting($filter) => $body,
-            Content::Windowed($filter) => $body,
-            Content::Classic($filter) => $body,
+/// Declares the content of filters: for each kind its filter, and how a content holds it. `$d` is a dollar, for the
+/// macro in the macro.
+macro_rules! contents {
+    ($d:tt $($(#[$doc:meta])* $kind:ident($filter:ty) in $holder:ty, $hold:path;)*) => {
+        /// The content of a filter, by its kind.
+        pub enum Content {
+            $($(#[$doc])* $kind($holder),)*
         }
+
+        $(impl Contained for $filter {
+            const KIND: FilterKind = FilterKind::$kind;
+
+            fn of(content: &Content) -> Option<&$filter> {
+                if let Content::$kind(filter) = content { Some(filter) } else { None }
+            }
+
+            fn into_content(self) -> Result<Content, Error> {
+                $hold(self).map(Content::$kind)
+            }
+        })*
+
+        /// Evaluates an expression for the content of a filter, whatever its kind.
+        macro_rules! for_each_kind {
+            ($d content:expr, $d filter:ident => $d body:expr) => {
+                match $d content {
+                    $($crate::kind::Content::$kind($d filter) => $d body,)*
+                }
+            };
+        }
+        pub(crate) use for_each_kind;
     };
 }
-pub(crate) use for_each_kind;
+
+contents! { $
+    /// Blocks of bits, and a table.
+    Native(NativeFilter) in NativeFilter, Ok;
+    /// A table that counts. Boxed, so that plain filters are small.
+    Counting(CountingFilter) in Box<CountingFilter>, try_box;
+    /// Tables that forget. Boxed for the same reason.
+    Windowed(WindowedFilter) in Box<WindowedFilter>, try_box;
+    /// RedisBloom's chain of layers.
+    Classic(ClassicFilter) in ClassicFilter, Ok;
+}
+
+/// A filter that a content holds.
+pub trait Contained: Sized {
+    /// The kind.
+    const KIND: FilterKind;
+
+    /// Returns the filter of this kind in a content.
+    fn of(content: &Content) -> Option<&Self>;
+
+    /// Returns the content of a filter.
+    fn into_content(self) -> Result<Content, Error>;
+}
 
 /// A kind of filters.
 ///
 /// Methods with a default are abilities that not every kind has. Times are in milliseconds since 1970, and only matter
 /// to filters that forget. 0 stands for the time of the last change.
-pub trait Kind: Sized {
+pub trait Kind: Contained {
     /// Returns the kind.
-    fn kind(&self) -> FilterKind;
-    /// Returns the filter of this kind in a content.
-    fn of(content: &Content) -> Option<&Self>;
-    /// Returns the content of a filter.
-    fn into_content(self) -> Result<Content, Error>;
-
+    #[inline]
+    fn kind(&self) -> FilterKind {
+        Self::KIND
+    }
     /// Returns the parameters with which the filter was created.
     fn parameters(&self) -> Parameters;
     /// Returns the hash function.

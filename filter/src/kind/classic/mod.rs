@@ -5,7 +5,7 @@ pub mod layer;
 
 use std::ptr::NonNull;
 
-use super::{Content, Kind, PrefetchHint};
+use super::{Kind, PrefetchHint};
 use crate::array;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -13,7 +13,7 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::plan::Plan;
-use crate::spec::{ErrorRate, FilterKind, InsertOptions, Parameters};
+use crate::spec::{ErrorRate, InsertOptions, Parameters};
 use layer::{ClassicHint, ClassicLayer, ClassicLayerSpec, ClassicSpec};
 
 /// A chain of layers, oldest first, and their common parameters.
@@ -239,19 +239,6 @@ impl ClassicFilter {
 }
 
 impl Kind for ClassicFilter {
-    #[inline]
-    fn kind(&self) -> FilterKind {
-        FilterKind::Classic
-    }
-
-    fn of(content: &Content) -> Option<&ClassicFilter> {
-        if let Content::Classic(filter) = content { Some(filter) } else { None }
-    }
-
-    fn into_content(self) -> Result<Content, Error> {
-        Ok(Content::Classic(self))
-    }
-
     fn parameters(&self) -> Parameters {
         let (capacity, of_first) = self.layers.first().map_or((0, 0.0), |layer| {
             let ClassicLayerSpec { capacity, error_rate, .. } = layer.spec();

@@ -8,14 +8,13 @@ pub(crate) mod stored;
 use std::ptr::NonNull;
 
 use super::{Content, Kind};
-use crate::array::try_box;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::plan::Plan;
-use crate::spec::{FilterKind, Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
+use crate::spec::{Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
 use crate::table::{Addressing, Payload, Position, Sample, Table};
 
 /// A counting filter.
@@ -189,19 +188,6 @@ impl CountingFilter {
 }
 
 impl Kind for CountingFilter {
-    #[inline]
-    fn kind(&self) -> FilterKind {
-        FilterKind::Counting
-    }
-
-    fn of(content: &Content) -> Option<&CountingFilter> {
-        if let Content::Counting(filter) = content { Some(filter) } else { None }
-    }
-
-    fn into_content(self) -> Result<Content, Error> {
-        try_box(self).map(Content::Counting)
-    }
-
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, None)
     }

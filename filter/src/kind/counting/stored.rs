@@ -18,7 +18,7 @@ use crate::array::try_box;
 use crate::error::DecodeError;
 use crate::kind::Described;
 use crate::kind::counting::CountingFilter;
-use crate::kind::{Content, Kind};
+use crate::kind::{Contained, Content};
 use crate::spec::OwnSpec;
 use crate::stored::Stored;
 use crate::stored::header::Preamble;

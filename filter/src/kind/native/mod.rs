@@ -20,7 +20,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::plan::Plan;
 use crate::sizing::BlockShape;
-use crate::spec::{FilterKind, Growth, InsertOptions, OwnSpec, Parameters};
+use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{Payload, Position, Sample, Table};
 use layer::{BlockedLayer, BlockedSpec};
 
@@ -169,19 +169,6 @@ impl NativeFilter {
 }
 
 impl Kind for NativeFilter {
-    #[inline]
-    fn kind(&self) -> FilterKind {
-        FilterKind::Native
-    }
-
-    fn of(content: &Content) -> Option<&NativeFilter> {
-        if let Content::Native(filter) = content { Some(filter) } else { None }
-    }
-
-    fn into_content(self) -> Result<Content, Error> {
-        Ok(Content::Native(self))
-    }
-
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.layer.spec().capacity, None)
     }

@@ -14,7 +14,7 @@ use crate::array::try_box;
 use crate::error::DecodeError;
 use crate::kind::Described;
 use crate::kind::native::NativeFilter;
-use crate::kind::{Content, Kind};
+use crate::kind::{Contained, Content};
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
 use crate::stored::Stored;

@@ -21,7 +21,7 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::plan::Plan;
-use crate::spec::{FilterKind, Growth, InsertOptions, OwnSpec, Parameters};
+use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
 use crate::window::Window;
 use slices::{Slices, Step, in_both};
@@ -249,19 +249,6 @@ impl WindowedFilter {
 }
 
 impl Kind for WindowedFilter {
-    #[inline]
-    fn kind(&self) -> FilterKind {
-        FilterKind::Windowed
-    }
-
-    fn of(content: &Content) -> Option<&WindowedFilter> {
-        if let Content::Windowed(filter) = content { Some(filter) } else { None }
-    }
-
-    fn into_content(self) -> Result<Content, Error> {
-        try_box(self).map(Content::Windowed)
-    }
-
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, Some(self.slices.window()))
     }

@@ -25,7 +25,7 @@ use crate::error::DecodeError;
 use crate::kind::Described;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::windowed::slices::{Slice, Slices};
-use crate::kind::{Content, Kind};
+use crate::kind::{Contained, Content};
 use crate::spec::{Growth, OwnSpec};
 use crate::stored::Stored;
 use crate::stored::fields::{Fields, decode_all};
