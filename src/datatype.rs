@@ -15,7 +15,6 @@ use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
 use crate::family::{BLOOM, Family, Verb};
 use crate::ffi::call;
-use crate::rdb_stream::RdbStream;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server};
 use crate::statistics;
@@ -127,7 +126,7 @@ pub(crate) fn into_value(filter: Filter) -> *mut c_void {
 /// and that nobody else changes.
 unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     // SAFETY: the server hands over a file for the time of the call.
-    let mut file = RdbStream::new(unsafe { Io::new(rdb) });
+    let mut file = unsafe { Io::new(rdb) };
     catch_panic(c"rdb_load", ptr::null_mut(), || {
         let server = Server::without_context();
         let admission = Admission::new(&server, 0);
@@ -153,7 +152,7 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
 
 unsafe extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) {
     // SAFETY: the server hands over a file and one of our values for the time of the call.
-    let (mut file, filter) = unsafe { (RdbStream::new(Io::new(rdb)), filter(value)) };
+    let (mut file, filter) = unsafe { (Io::new(rdb), filter(value)) };
     save_or_exit(c"rdb_save", || codec::write_rdb(filter, &mut file).is_ok());
 }
 

@@ -1,46 +1,32 @@
 //! RDB values in the server's files and payloads.
 
 use crate::allocation::can_allocate;
-use crate::server::{Arg, Io, ServerBuffer};
+use crate::server::{Io, ServerBuffer};
 use oxbloom_filter::DecodeError;
 use oxbloom_filter::internals::Bytes;
 use oxbloom_filter::internals::codec::{Sink, Source, chunk};
 
-/// An RDB file or a DUMP payload, as the library reads and writes it.
-pub(crate) struct RdbStream<'a>(Io<'a>);
-
-impl<'a> RdbStream<'a> {
-    pub(crate) fn new(io: Io<'a>) -> RdbStream<'a> {
-        RdbStream(io)
-    }
-
-    /// Returns the name of the key whose value is read, if the server knows it.
-    pub(crate) fn key_name(&self) -> Option<Arg<'_>> {
-        self.0.key_name()
-    }
-
-    /// Reads a string of about `expected` bytes. If that fails, the server does not report the reason. This assumes a
-    /// lack of memory if twice as many bytes, for the string compressed and decompressed, cannot be allocated now.
-    fn read(&mut self, expected: usize) -> Result<ServerBuffer, DecodeError> {
-        let is_short = || !can_allocate(expected.saturating_mul(2));
-        let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
-        self.0.read_string().ok_or_else(failed)
-    }
+/// Reads a string of about `expected` bytes. If that fails, the server does not report the reason. This assumes a lack
+/// of memory if twice as many bytes, for the string compressed and decompressed, cannot be allocated now.
+fn read_string(file: &mut Io, expected: usize) -> Result<ServerBuffer, DecodeError> {
+    let is_short = || !can_allocate(expected.saturating_mul(2));
+    let failed = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
+    file.read_string().ok_or_else(failed)
 }
 
-impl Source for RdbStream<'_> {
+impl Source for Io<'_> {
     type String = ServerBuffer;
 
     fn unsigned(&mut self) -> Result<u64, DecodeError> {
-        self.0.read_unsigned().ok_or(DecodeError::Corrupt)
+        self.read_unsigned().ok_or(DecodeError::Corrupt)
     }
 
     fn double(&mut self) -> Result<f64, DecodeError> {
-        self.0.read_double().ok_or(DecodeError::Corrupt)
+        self.read_double().ok_or(DecodeError::Corrupt)
     }
 
     fn string(&mut self) -> Result<ServerBuffer, DecodeError> {
-        self.read(chunk::BITS_CHUNK_BYTES)
+        read_string(self, chunk::BITS_CHUNK_BYTES)
     }
 
     fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
@@ -48,7 +34,7 @@ impl Source for RdbStream<'_> {
         if !can_allocate(expected) {
             return Err(DecodeError::OutOfMemory);
         }
-        let buffer = self.read(expected)?;
+        let buffer = read_string(self, expected)?;
         // An empty allocation cannot be adopted.
         if buffer.as_ref().is_empty() {
             return Bytes::zeroed(0).map_err(|_| DecodeError::OutOfMemory);
@@ -60,16 +46,16 @@ impl Source for RdbStream<'_> {
     }
 }
 
-impl Sink for RdbStream<'_> {
+impl Sink for Io<'_> {
     fn unsigned(&mut self, number: u64) {
-        self.0.write_unsigned(number);
+        self.write_unsigned(number);
     }
 
     fn double(&mut self, number: f64) {
-        self.0.write_double(number);
+        self.write_double(number);
     }
 
     fn string(&mut self, bytes: &[u8]) {
-        self.0.write_string(bytes);
+        self.write_string(bytes);
     }
 }

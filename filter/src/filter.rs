@@ -5,6 +5,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::time::Duration;
 
+use crate::array::relocate_box;
 use crate::batch::{BATCH, HashedBatch};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -588,7 +589,14 @@ impl Filter {
         should_stop: impl FnMut() -> bool,
     ) -> Option<u64> {
         // SAFETY: as promised by the caller.
-        unsafe { self.0.relocate(start, relocate, should_stop) }
+        unsafe {
+            match &mut self.0 {
+                Content::Counting(filter) if start == 0 => relocate_box(filter, &relocate),
+                Content::Windowed(filter) if start == 0 => relocate_box(filter, &relocate),
+                _ => {}
+            }
+            for_each_kind!(&mut self.0, filter => filter.relocate(start, relocate, should_stop))
+        }
     }
 }
 

@@ -34,12 +34,8 @@ impl Loader {
         Ok(Loader { left, ..loader })
     }
 
-    /// Builds the filter of a header of our own. `encoded` are the header's bytes without the checksum.
-    pub(super) fn of_own(header: &dyn Described, encoded: &[u8]) -> Result<Loader, DecodeError> {
-        Loader::of(header.build()?.into(), encoded)
-    }
-
-    fn of(filter: Filter, encoded: &[u8]) -> Result<Loader, DecodeError> {
+    /// Loads into a filter that was built from a header. `encoded` are the header's bytes, possibly without its end.
+    pub(super) fn of(filter: Filter, encoded: &[u8]) -> Result<Loader, DecodeError> {
         let mut header = Vec::new();
         try_append(&mut header, &[encoded])?;
         Ok(Loader { filter, header, loaded: 0, left: u64::MAX })

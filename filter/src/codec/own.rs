@@ -19,6 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::encoding::{Encoded, Format};
 use super::loader::Loader;
+use crate::array::WORD;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::kind::Described;
@@ -38,8 +39,6 @@ const SHORT: u64 = 4 << 10;
 /// The maximum size of an unpacked first string: a header, and for each section a chunk, its length and its padding.
 const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 * WORD;
 
-const WORD: usize = size_of::<u64>();
-
 /// The format of our own filters.
 pub(super) struct OwnFormat;
 
@@ -56,7 +55,7 @@ impl Format for OwnFormat {
         let (header, short) = decode(&first)?;
         request(header.memory(), admit)?;
         let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
-        let mut loader = Loader::of_own(&*header, encoded)?;
+        let mut loader = Loader::of(header.build()?.into(), encoded)?;
         if short.is_empty() {
             loader.fill(&*header, || Ok((source.string()?, Some(source.unsigned()?))), admit)?;
         } else {

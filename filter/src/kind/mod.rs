@@ -12,7 +12,7 @@ pub(crate) mod windowed;
 
 use std::ptr::NonNull;
 
-use crate::array::{relocate_box, try_box};
+use crate::array::try_box;
 use crate::block_array::BlockSpan;
 use crate::error::{DecodeError, Error, Interrupted, MergeError, Mismatch};
 use crate::hash::{Hash, Hasher};
@@ -284,30 +284,6 @@ impl PrefetchHint {
         match self {
             PrefetchHint::Blocks { blocks, seed } => blocks.prefetch(Hash::xxh3(item, *seed)),
             PrefetchHint::Classic(hint) => hint.prefetch(item),
-        }
-    }
-}
-
-impl Content {
-    /// Lets `relocate` move the allocations: see [`Kind::relocate`].
-    ///
-    /// # Safety
-    ///
-    /// As for [`Kind::relocate`].
-    pub unsafe fn relocate(
-        &mut self,
-        start: u64,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        should_stop: impl FnMut() -> bool,
-    ) -> Option<u64> {
-        // SAFETY: as promised by the caller.
-        unsafe {
-            match self {
-                Content::Counting(filter) if start == 0 => relocate_box(filter, &relocate),
-                Content::Windowed(filter) if start == 0 => relocate_box(filter, &relocate),
-                _ => {}
-            }
-            for_each_kind!(self, filter => filter.relocate(start, relocate, should_stop))
         }
     }
 }

@@ -4,10 +4,9 @@
 //! Each word of eight bytes becomes a tag and the bytes that are not zero. Bit `i` of the tag is set if byte `i` is not
 //! zero. After a tag of 0, which is a zero word, a byte has the number of zero words that follow.
 
+use crate::array::WORD;
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
-
-const WORD: usize = 8;
 
 /// Returns the packed bytes. Their number must be a multiple of 8.
 pub fn pack(bytes: &[u8]) -> Result<Vec<u8>, Error> {

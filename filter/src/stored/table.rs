@@ -97,9 +97,8 @@ impl Section for Table {
     fn encode_record(&self, header: &mut Vec<u8>) {
         // An empty table has no chunks that could restore its division into segments.
         let segments = if self.slots() > 0 { self.segments() } else { 1 };
-        for number in [self.item_count().to_stored(), self.occurrences(), self.slots(), segments] {
-            header.extend_from_slice(&number.to_le_bytes());
-        }
+        let numbers = [self.item_count().to_stored(), self.occurrences(), self.slots(), segments];
+        header.extend_from_slice(numbers.map(u64::to_le_bytes).as_flattened());
         let (shape, scale) = match self.addressing() {
             Addressing::Growing(lengths) => {
                 let [shortest, longer_below] = lengths.to_bytes();

@@ -69,9 +69,8 @@ impl Record {
 impl Section for BlockedLayer {
     fn encode_record(&self, header: &mut Vec<u8>) {
         let BlockShape { blocks, words, blocks_per_item, probes } = self.array().shape();
-        for number in [blocks, self.spec().capacity, self.count().to_stored(), self.set_bits()] {
-            header.extend_from_slice(&number.to_le_bytes());
-        }
+        let numbers = [blocks, self.spec().capacity, self.count().to_stored(), self.set_bits()];
+        header.extend_from_slice(numbers.map(u64::to_le_bytes).as_flattened());
         header.extend_from_slice(&[blocks_per_item, probes, words, 0, 0, 0, 0, 0]);
     }
 

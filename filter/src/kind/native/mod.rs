@@ -96,11 +96,6 @@ impl NativeFilter {
         self.table().map_or(0, |table| size_of::<Table>() + table.allocated())
     }
 
-    /// See [`rate_of_table`].
-    fn rate_of_table(&self) -> f64 {
-        rate_of_table(&self.spec, &self.layer.spec())
-    }
-
     /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Calls `admit` with the bytes that the
     /// filter will take in addition; `admit` may reject them.
     ///
@@ -150,7 +145,7 @@ impl NativeFilter {
         if self.spec.growth == Growth::Fixed {
             return Err(Error::Full);
         }
-        let table = Table::growing(self.rate_of_table(), Payload::Nothing)?;
+        let table = Table::growing(rate_of_table(&self.spec, &self.layer.spec()), Payload::Nothing)?;
         request((size_of::<Table>() + table.allocated()) as u64, admit)?;
         try_box(table)
     }
@@ -222,7 +217,9 @@ impl Kind for NativeFilter {
 
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
         let layer = LayerInfo { capacity: self.layer_capacity(), ..self.layer.info(&self.spec) };
-        let table = self.table().map(|table| LayerInfo::of_table(table, capacity_of(table), self.rate_of_table()));
+        let table = self
+            .table()
+            .map(|table| LayerInfo::of_table(table, capacity_of(table), rate_of_table(&self.spec, &self.layer.spec())));
         Box::new(std::iter::once(layer).chain(table))
     }
 

@@ -152,7 +152,7 @@ impl WindowedFilter {
         if !has_changed {
             return added;
         }
-        self.advance(now);
+        self.advance_to(now);
         if let AddOutcome::Moved(from) = added? {
             self.slices.remove(from, table_index);
         }
@@ -199,14 +199,9 @@ impl WindowedFilter {
         Ok(added)
     }
 
-    /// Advances the time of the last change.
-    pub fn advance_to(&mut self, now: u64) {
-        self.advance(now);
-    }
-
     /// Advances the time of the last change. Forgets the slices whose time is over and those that a table has forgotten
     /// to make room.
-    fn advance(&mut self, now: u64) {
+    pub fn advance_to(&mut self, now: u64) {
         let forgotten = self.slices.forgotten_at(now).max(self.last_forgotten());
         self.slices.advance(now, forgotten);
         self.expected.mark_forgotten(forgotten);
