@@ -32,6 +32,12 @@ fn split(command: &str) -> Words {
     command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
+/// Returns a packed command on items in lines.
+fn lines(command: &str, numbers: Range<u64>) -> Words {
+    let items = numbers.flat_map(|number| [item(number), b"\n".to_vec()].concat()).collect();
+    split(command).into_iter().chain([items]).collect()
+}
+
 /// Returns true if filters of this layout are tables, whose memory grows with their items.
 fn is_table(layout: &str) -> bool {
     ["counting", "windowed"].contains(&layout)
@@ -404,6 +410,10 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
             (either(0, 1), many("BF.MADD full", 16_000..17_000)),
             (1, many("BF.MADD wide", 0..70_000)),
             (2, many("BF.INSERT wide NX ITEMS", 30_000..100_000)),
+            // The packed commands also allocate their reply, and what they replicate if some items are duplicates.
+            (2, lines("BF.ADDPACKED wide LINES", 100_000..400_000)),
+            (3, lines("BF.ADDPACKED wide LINES", 130_000..430_000)),
+            (1, lines("BF.EXISTSPACKED wide LINES", 0..300_000)),
         ];
         commands.extend([(3, split("BF.MERGE new 1 grown")), (either(1, 2), split("BF.MERGE single 1 grown"))]);
         if layout != "classic" {
@@ -439,6 +449,9 @@ fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
         (2, many_items("BF.INSERT wide NX ITEMS", 30_000..100_000)),
         (1, many_items("BF.MDEL wide", 0..70_000)),
         (2, many_items("BF.MDEL wide", 30_000..100_000)),
+        (2, lines("BF.ADDPACKED wide LINES", 0..300_000)),
+        (1, lines("BF.DELPACKED wide COUNT LINES", 0..70_000)),
+        (3, lines("BF.DELPACKED wide LINES", 30_000..330_000)),
     ] {
         let requests = clients.fail_each_request(&command);
         assert!(requests >= least, "{} made {requests} requests", String::from_utf8_lossy(&command[0]));
