@@ -2,7 +2,7 @@
 //!
 //! Writes `docs/benchmarks.md`, its charts, and `docs/targets.md`. With `QUICK=1`, measures less in two minutes, and
 //! writes into the build folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters
-//! that forget, and writes their section into the build folder.
+//! that forget, and writes their section into the build folder; `-- packed` does the same for packed batches.
 
 mod beyond;
 mod chart;
@@ -10,6 +10,7 @@ mod client;
 mod format;
 mod library;
 mod operations;
+mod packed;
 mod peers;
 mod report;
 mod requests;
@@ -41,6 +42,11 @@ fn main() {
         write(&target.join("bench"), &[("windows.md", page), (windows::CHART, windows.chart())]);
         return;
     }
+    if std::env::args().any(|argument| argument == "packed") {
+        let packed = packed::measure(quick);
+        write(&target.join("bench"), &[("packed.md", targets::table(&packed.targets()) + "\n" + &packed.markdown())]);
+        return;
+    }
     let plan = if quick { Plan::QUICK } else { Plan::FULL };
     let mut instances = Peer::ALL.map(|peer| Instance::start(peer, peer.setup()));
     let results = plan.run(&mut instances);
@@ -49,10 +55,12 @@ fn main() {
     let operations = operations::measure(quick);
     let beyond = beyond::measure(quick);
     let windows = windows::measure(quick);
+    let packed = packed::measure(quick);
     let library = library::rows(&target);
     let mut targets = targets::targets(&results, &operations, &library);
     targets.extend(beyond.targets());
     targets.extend(windows.targets());
+    targets.extend(packed.targets());
     let report = Report {
         versions: &versions,
         plan: &plan,
@@ -60,6 +68,7 @@ fn main() {
         operations: &operations,
         beyond: &beyond,
         windows: &windows,
+        packed: &packed,
         library: &library,
         chart: CHART,
     };

@@ -13,6 +13,7 @@ use redis::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::client;
+use crate::packed::{self, LINES, Lengths};
 use crate::peers::{Instance, Peer};
 use crate::requests::Requests;
 use crate::statistics::Series;
@@ -309,24 +310,34 @@ fn reload(instance: Instance, size: &'static str, operations: &mut Operations) -
     instance
 }
 
-/// Measures a stream with four duplicates in five items, to a server with an append-only file and a replica.
+/// Measures a stream with four duplicates in five items, to a server with an append-only file and a replica. RedisBloom
+/// has no packed commands, and gets the same items by BF.MADD.
 fn propagation(scale: &Scale, operations: &mut Operations) {
     const BATCH: usize = 100;
     let distinct = scale.stream / 5;
     let items = || (0..scale.stream).map(|index| xxh3_64(&index.to_le_bytes()) % distinct);
-    let streams = [
-        (
-            Requests::batches(&["BF.MADD", KEY], LENGTH, BATCH, items()),
-            "append-only file, BF.MADD of 100, 80 % duplicates",
-            "replication, BF.MADD of 100, 80 % duplicates",
-        ),
-        (
-            Requests::single(&["BF.ADD", KEY], LENGTH, items()),
-            "append-only file, BF.ADD, 80 % duplicates",
-            "replication, BF.ADD, 80 % duplicates",
-        ),
-    ];
+    let by = LINES.with(1000);
+    let batches = || Requests::batches(&["BF.MADD", KEY], LENGTH, BATCH, items());
     for peer in PEERS {
+        let packed = || packed::requests(&by, &["BF.ADDPACKED", KEY], Lengths::Fixed(LENGTH), items());
+        let packed = if peer == Peer::RedisBloom { batches() } else { packed() };
+        let streams = [
+            (
+                batches(),
+                "append-only file, BF.MADD of 100, 80 % duplicates",
+                "replication, BF.MADD of 100, 80 % duplicates",
+            ),
+            (
+                Requests::single(&["BF.ADD", KEY], LENGTH, items()),
+                "append-only file, BF.ADD, 80 % duplicates",
+                "replication, BF.ADD, 80 % duplicates",
+            ),
+            (
+                packed,
+                "append-only file, BF.ADDPACKED of 1,000, 80 % duplicates",
+                "replication, BF.ADDPACKED of 1,000, 80 % duplicates",
+            ),
+        ];
         // A rewrite would shorten the file.
         let setup = peer.setup().set("appendonly yes").set("auto-aof-rewrite-percentage 0");
         let mut master = Instance::start(peer, setup.set("repl-diskless-sync-delay 0"));

@@ -8,6 +8,7 @@ use crate::beyond::Beyond;
 use crate::format::{bytes, describe, seconds, spread, thousands};
 use crate::library;
 use crate::operations::{Operations, Unit, memory_field};
+use crate::packed::PackedResults;
 use crate::peers::{Instance, MAIN, Peer};
 use crate::statistics::Series;
 use crate::summary;
@@ -44,6 +45,7 @@ pub(crate) struct Report<'a> {
     pub operations: &'a Operations,
     pub beyond: &'a Beyond,
     pub windows: &'a Windows,
+    pub packed: &'a PackedResults,
     pub library: &'a [library::Row],
     /// The file name of the chart.
     pub chart: &'a str,
@@ -83,6 +85,7 @@ impl Report<'_> {
             self.plan.rounds,
             Peer::Classic.name(),
         );
+        page.push_str(&self.packed.markdown());
         self.write_operations(&mut page);
         page.push_str(&self.beyond.markdown());
         page.push_str(&self.windows.markdown());

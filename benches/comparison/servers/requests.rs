@@ -17,13 +17,40 @@ pub(crate) struct Requests {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     pub items_each: usize,
-    is_array: bool,
+    reply: Form,
+}
+
+/// The form of a reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// An integer of one digit.
+    Integer,
+    /// An array with such an integer for each item.
+    Array,
+    /// A string with a bit for each item.
+    Bits,
 }
 
 impl Requests {
     /// Returns requests with one item each. `words` are the command, the key, and options.
     pub(crate) fn single(words: &[&str], length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
-        Requests { is_array: false, ..Requests::batches(words, length, 1, indexes) }
+        Requests { reply: Form::Integer, ..Requests::batches(words, length, 1, indexes) }
+    }
+
+    /// Returns no requests yet.
+    pub(crate) fn new(items_each: usize, reply: Form) -> Requests {
+        Requests { bytes: Vec::new(), ends: Vec::new(), items_each, reply }
+    }
+
+    /// Appends a request.
+    pub(crate) fn push(&mut self, words: &[&[u8]]) {
+        let _ = write!(self.bytes, "*{}\r\n", words.len());
+        for word in words {
+            let _ = write!(self.bytes, "${}\r\n", word.len());
+            self.bytes.extend_from_slice(word);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+        self.ends.push(self.bytes.len());
     }
 
     /// Returns requests with `items_each` items each. Remaining items are left out.
@@ -34,7 +61,7 @@ impl Requests {
         indexes: impl Iterator<Item = u64>,
     ) -> Requests {
         let head = head(words, items_each);
-        let mut requests = Requests { bytes: Vec::new(), ends: Vec::new(), items_each, is_array: true };
+        let mut requests = Requests::new(items_each, Form::Array);
         let mut item = Item::new(length);
         let mut indexes = indexes.peekable();
         while indexes.peek().is_some() {
@@ -68,15 +95,24 @@ impl Requests {
         &self.bytes[start..self.ends[requests.end - 1]]
     }
 
-    /// Returns the length of the reply to a request, which has an integer for each item.
+    /// Returns the length of the reply to a request.
     pub(crate) fn reply_length(&self) -> usize {
-        self.reply_header() + self.items_each * INTEGER
+        let content = match self.reply {
+            Form::Integer => INTEGER,
+            Form::Array => self.items_each * INTEGER,
+            Form::Bits => self.items_each.div_ceil(8) + b"\r\n".len(),
+        };
+        self.reply_header() + content
     }
 
-    /// Returns the number of integers from 1 to 9 in `replies`. The other integers must be 0.
+    /// Returns the number of ones in `replies`. Integers from 1 to 9 are ones, and the other integers must be 0.
     pub(crate) fn count_ones(&self, replies: &[u8]) -> usize {
-        let integers =
-            replies.chunks(self.reply_length()).flat_map(|reply| reply[self.reply_header()..].chunks(INTEGER));
+        let contents = replies.chunks(self.reply_length()).map(|reply| &reply[self.reply_header()..]);
+        if self.reply == Form::Bits {
+            let bits = contents.flat_map(|content| &content[..content.len() - b"\r\n".len()]);
+            return bits.map(|byte| byte.count_ones() as usize).sum();
+        }
+        let integers = contents.flat_map(|content| content.chunks(INTEGER));
         integers
             .map(|integer| match integer {
                 b":0\r\n" => 0,
@@ -87,7 +123,11 @@ impl Requests {
     }
 
     fn reply_header(&self) -> usize {
-        if self.is_array { format!("*{}\r\n", self.items_each).len() } else { 0 }
+        match self.reply {
+            Form::Integer => 0,
+            Form::Array => format!("*{}\r\n", self.items_each).len(),
+            Form::Bits => format!("${}\r\n", self.items_each.div_ceil(8)).len(),
+        }
     }
 }
 
@@ -104,12 +144,13 @@ fn head(words: &[&str], items: usize) -> Vec<u8> {
 }
 
 /// An encoded item. Only its last digits change.
-struct Item {
+pub(crate) struct Item {
     encoded: Vec<u8>,
+    length: usize,
 }
 
 impl Item {
-    fn new(length: usize) -> Item {
+    pub(crate) fn new(length: usize) -> Item {
         let mut encoded = Vec::new();
         let _ = write!(encoded, "${length}\r\n");
         let site: &[u8] = if length < 20 + DIGITS { b"page-id/" } else { b"https://example.com/" };
@@ -117,7 +158,14 @@ impl Item {
         encoded.extend(site.iter().chain(filler).take(length - DIGITS));
         encoded.extend_from_slice(&[b'0'; DIGITS]);
         encoded.extend_from_slice(b"\r\n");
-        Item { encoded }
+        Item { encoded, length }
+    }
+
+    /// Returns the bytes of the item alone.
+    pub(crate) fn bytes(&mut self, index: u64) -> &[u8] {
+        let end = self.encoded.len() - 2;
+        let start = end - self.length;
+        &self.encoded(index)[start..end]
     }
 
     fn encoded(&mut self, mut index: u64) -> &[u8] {

@@ -135,8 +135,10 @@ fn figures(operations: &Operations) -> Vec<Target> {
     let at_most = [
         ("append-only file, BF.MADD of 100, 80 % duplicates", 0.3),
         ("append-only file, BF.ADD, 80 % duplicates", 0.3),
+        ("append-only file, BF.ADDPACKED of 1,000, 80 % duplicates", 0.2),
         ("replication, BF.MADD of 100, 80 % duplicates", 0.3),
         ("replication, BF.ADD, 80 % duplicates", 0.3),
+        ("replication, BF.ADDPACKED of 1,000, 80 % duplicates", 0.2),
         ("SAVE", 1.0),
         ("BGSAVE", 1.0),
         ("BGSAVE, peak memory of the child", 1.0),

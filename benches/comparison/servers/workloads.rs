@@ -136,7 +136,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Returns the minimum and the maximum fraction of ones in correct replies.
-    fn expected_ones(self) -> (f64, f64) {
+    pub(crate) fn expected_ones(self) -> (f64, f64) {
         match self {
             Operation::AddNew => (0.97, 1.0),
             Operation::AddDuplicate => (0.0, 0.0),
@@ -145,7 +145,7 @@ impl Operation {
         }
     }
 
-    fn adds(self) -> bool {
+    pub(crate) fn adds(self) -> bool {
         matches!(self, Operation::AddNew | Operation::AddDuplicate)
     }
 }
