@@ -105,8 +105,9 @@ impl BlockArray {
         self.pattern().blocks_in(self.0.as_slice().len())
     }
 
+    /// Returns the pattern by which items are spread over the blocks.
     #[inline]
-    fn pattern(&self) -> ProbePattern {
+    pub(crate) fn pattern(&self) -> ProbePattern {
         self.0.label()
     }
 
@@ -168,6 +169,10 @@ impl BlockSpan {
     /// Prefetches an item's blocks.
     #[inline]
     pub fn prefetch(self, hash: Hash) {
-        self.pattern.blocks_of(hash, self.lines.length()).for_each(|(line, _)| self.lines.prefetch(line));
+        self.lines.prefetch(self.pattern.first_block_of(hash, self.lines.length()));
+        if self.pattern.blocks_per_item() > 1 {
+            let others = self.pattern.blocks_of(hash, self.lines.length()).skip(1);
+            others.for_each(|(line, _)| self.lines.prefetch(line));
+        }
     }
 }

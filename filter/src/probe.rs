@@ -15,10 +15,10 @@ use crate::line::BITS_PER_LINE;
 use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM, WORDS_PER_LINE};
 
 /// The bits of hash that one probe takes: a block has 2^9 bits.
-const PROBE_BITS: u32 = BITS_PER_LINE.ilog2();
+pub(crate) const PROBE_BITS: u32 = BITS_PER_LINE.ilog2();
 
 /// The number of probes in a 64-bit word.
-const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
+pub(crate) const PROBES_PER_WORD: u8 = (u64::BITS / PROBE_BITS) as u8;
 
 /// The bits of hash that a probe takes in a block of another size. `2^21` values choose each of at most 1984 positions
 /// equally often, to within a thousandth.

@@ -90,7 +90,15 @@ impl Bits {
     #[inline]
     fn extend(&mut self, flags: &[bool]) {
         match self {
-            Bits::Each(bytes) => bytes.extend(flags.chunks(8).map(byte)),
+            Bits::Each(bytes) => {
+                let (whole, rest) = flags.as_chunks();
+                bytes.extend(whole.iter().map(byte));
+                if !rest.is_empty() {
+                    let mut flags = [false; 8];
+                    flags[..rest.len()].copy_from_slice(rest);
+                    bytes.push(byte(&flags));
+                }
+            }
             Bits::Count(count) => *count += flags.iter().filter(|flag| **flag).count() as u64,
         }
     }
@@ -110,11 +118,9 @@ impl Bits {
     }
 }
 
-/// Returns the byte of up to eight bits, the first of which is the highest.
+/// Returns the byte of eight bits, the first of which is the highest.
 #[inline]
-fn byte(flags: &[bool]) -> u8 {
-    let mut bytes = [0; 8];
-    bytes.iter_mut().zip(flags).for_each(|(byte, &flag)| *byte = flag.into());
+fn byte(flags: &[bool; 8]) -> u8 {
     // Each bit of the product's highest byte is one of the flags, since no two products of a flag overlap there.
-    (u64::from_le_bytes(bytes).wrapping_mul(0x8040_2010_0804_0201) >> 56) as u8
+    (u64::from_le_bytes(flags.map(u8::from)).wrapping_mul(0x8040_2010_0804_0201) >> 56) as u8
 }

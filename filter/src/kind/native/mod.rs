@@ -7,6 +7,7 @@
 
 mod blocks;
 pub(crate) mod layer;
+mod lines;
 pub(crate) mod stored;
 
 use std::ptr::NonNull;
