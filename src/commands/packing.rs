@@ -10,7 +10,7 @@
 
 use std::slice::ChunksExact;
 
-use memchr::{memchr, memchr_iter};
+use memchr::memchr_iter;
 
 use super::declaration::{Argument, ArgumentKind};
 use super::items::Items;
@@ -126,7 +126,7 @@ impl<'a> Items<'a> for Packed<'a> {
             Packing::Fixed(width) => PackedIter::Fixed(self.bytes.chunks_exact(width)),
             Packing::Offsets(offsets) => PackedIter::Offsets(Between::new(offsets, self.bytes)),
             Packing::Offsets64(offsets) => PackedIter::Offsets64(Between::new(offsets, self.bytes)),
-            Packing::Lines => PackedIter::Lines(self.bytes),
+            Packing::Lines => PackedIter::Lines(Lines::new(self.bytes)),
         }
     }
 
@@ -232,8 +232,7 @@ enum PackedIter<'a> {
     Fixed(ChunksExact<'a, u8>),
     Offsets(Between<'a, [u8; 4]>),
     Offsets64(Between<'a, [u8; 8]>),
-    /// The bytes of the lines that are left.
-    Lines(&'a [u8]),
+    Lines(Lines<'a>),
 }
 
 impl<'a> Iterator for PackedIter<'a> {
@@ -245,13 +244,74 @@ impl<'a> Iterator for PackedIter<'a> {
             PackedIter::Fixed(items) => items.next(),
             PackedIter::Offsets(items) => items.next(),
             PackedIter::Offsets64(items) => items.next(),
-            PackedIter::Lines([]) => None,
-            PackedIter::Lines(bytes) => {
-                let end = memchr(b'\n', bytes).unwrap_or(bytes.len());
-                let (line, rest) = bytes.split_at(end);
-                *bytes = rest.get(1..).unwrap_or_default();
-                Some(line)
-            }
+            PackedIter::Lines(lines) => lines.next(),
         }
     }
+}
+
+/// The number of bytes that are searched for line feeds at a time.
+const BLOCK: usize = u64::BITS as usize;
+
+/// The lines of some bytes.
+///
+/// Most lines are short: with a search by `memchr` for each of them, a URL takes 38 ns instead of 34.
+struct Lines<'a> {
+    bytes: &'a [u8],
+    /// The start of the next line.
+    start: usize,
+    /// The block in which the line feeds are searched.
+    block: usize,
+    /// The line feeds of the block that are left. Bit `i` stands for byte `i` of the block.
+    ends: u64,
+}
+
+impl<'a> Lines<'a> {
+    fn new(bytes: &'a [u8]) -> Lines<'a> {
+        Lines { bytes, start: 0, block: 0, ends: bytes.get(..BLOCK).map_or_else(|| line_feeds(bytes), line_feeds) }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while self.ends == 0 {
+            self.block += BLOCK;
+            let rest = self.bytes.get(self.block..).unwrap_or_default();
+            if rest.is_empty() {
+                let last = self.bytes.get(self.start..).filter(|line| !line.is_empty());
+                self.start = self.bytes.len();
+                return last;
+            }
+            self.ends = line_feeds(&rest[..rest.len().min(BLOCK)]);
+        }
+        let end = self.block + self.ends.trailing_zeros() as usize;
+        self.ends &= self.ends - 1;
+        let line = &self.bytes[self.start..end];
+        self.start = end + 1;
+        Some(line)
+    }
+}
+
+/// Returns the places of line feeds among up to [`BLOCK`] bytes.
+#[inline]
+fn line_feeds(bytes: &[u8]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if let Ok(block) = bytes.try_into() {
+        // SAFETY: every processor of this architecture has SSE2.
+        return unsafe { line_feeds_of_block(block) };
+    }
+    bytes.iter().rev().fold(0, |places, &byte| places << 1 | u64::from(byte == b'\n'))
+}
+
+/// Returns the places of line feeds in a block.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "sse2")]
+fn line_feeds_of_block(block: &[u8; BLOCK]) -> u64 {
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
+    let (words, _) = block.as_chunks();
+    let word = |index: usize| i64::from_le_bytes(words[index]);
+    let places = |quarter: usize| -> u64 {
+        let bytes = _mm_set_epi64x(word(2 * quarter + 1), word(2 * quarter));
+        _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(b'\n' as i8))) as u64
+    };
+    places(0) | places(1) << 16 | places(2) << 32 | places(3) << 48
 }
