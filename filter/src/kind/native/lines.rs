@@ -29,33 +29,55 @@ pub(super) fn contain(lines: &[Line], pattern: ProbePattern, hashes: &[Hash], fo
 }
 
 /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Returns the number of bits that were clear.
-#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
+#[inline]
 pub(super) fn insert(lines: &mut [Line], pattern: ProbePattern, hashes: &[Hash], new: &mut [bool]) -> u64 {
+    // For one item, choosing the version for this processor takes longer than it saves.
+    if let ([hash], [new, ..]) = (hashes, &mut *new) {
+        let set = set_one(lines, pattern, *hash);
+        *new = set > 0;
+        return set;
+    }
+    insert_many(lines, pattern, hashes, new)
+}
+
+#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
+fn insert_many(lines: &mut [Line], pattern: ProbePattern, hashes: &[Hash], new: &mut [bool]) -> u64 {
     let probes = pattern.first_probes().min(PROBES_PER_WORD);
-    let is_simple = probes == pattern.probes();
     let mut bits = 0;
     for (new, &hash) in new.iter_mut().zip(hashes) {
-        let block = pattern.first_block_of(hash, lines.len());
         let begins = match_target! {
-            "x86_64+avx2+bmi1+bmi2+lzcnt+popcnt" => avx2::are_set(&lines[block], hash.second, probes),
+            "x86_64+avx2+bmi1+bmi2+lzcnt+popcnt" => {
+                let line = &lines[pattern.first_block_of(hash, lines.len())];
+                avx2::are_set(line, hash.second, probes)
+            }
             // This takes as long as setting the bits.
             _ => false,
         };
-        let set = match probes {
-            _ if begins && (is_simple || others_are_set(lines, pattern, hash)) => 0,
-            _ if !is_simple => set_all(lines, pattern, hash),
-            1 => set::<1>(&mut lines[block], hash),
-            2 => set::<2>(&mut lines[block], hash),
-            3 => set::<3>(&mut lines[block], hash),
-            4 => set::<4>(&mut lines[block], hash),
-            5 => set::<5>(&mut lines[block], hash),
-            6 => set::<6>(&mut lines[block], hash),
-            _ => set::<PROBES_PER_WORD>(&mut lines[block], hash),
-        };
+        let is_present = begins && (probes == pattern.probes() || others_are_set(lines, pattern, hash));
+        let set = if is_present { 0 } else { set_one(lines, pattern, hash) };
         *new = set > 0;
         bits += set;
     }
     bits
+}
+
+/// Sets the positions of an item. Returns the number of them that were clear.
+#[inline(always)]
+fn set_one(lines: &mut [Line], pattern: ProbePattern, hash: Hash) -> u64 {
+    if pattern.probes() != pattern.first_probes() {
+        return set_all(lines, pattern, hash);
+    }
+    let line = &mut lines[pattern.first_block_of(hash, lines.len())];
+    match pattern.probes() {
+        1 => set::<1>(line, hash),
+        2 => set::<2>(line, hash),
+        3 => set::<3>(line, hash),
+        4 => set::<4>(line, hash),
+        5 => set::<5>(line, hash),
+        6 => set::<6>(line, hash),
+        7 => set::<7>(line, hash),
+        _ => set_all(lines, pattern, hash),
+    }
 }
 
 /// Returns true if the item's first positions are set in its first block.
