@@ -26,6 +26,7 @@
 
 use std::borrow::Cow;
 
+use super::Header;
 use super::encoding::{Encoded, Format};
 use crate::array::{Bytes, try_box};
 use crate::error::{DecodeError, Error};
@@ -33,10 +34,11 @@ use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
-use crate::kind::{Contained, Content, Described, Kind};
+use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
 use crate::stored::chunk::CLASSIC_CHUNK_BYTES;
 use crate::stored::fields::{Fields, decode_all};
+use crate::stored::section::MAX_SECTIONS;
 use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 
 /// RedisBloom's expansion where an RDB value has none.
@@ -65,8 +67,8 @@ impl Format for ClassicFormat {
         Ok(Filter::from(ClassicFilter::from_layers(spec, layers).into_content()?))
     }
 
-    fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Box<dyn Described>, DecodeError>> {
-        Some(ClassicHeader::decode(bytes, origin).and_then(|header| Ok(try_box(header)? as _)))
+    fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Header, DecodeError>> {
+        Some(decode_header(bytes, origin))
     }
 
     fn check_chunk(cursor: u64, data: &[u8]) -> Option<Result<(), DecodeError>> {
@@ -109,42 +111,32 @@ fn checked_cast<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
     number.try_into().map_err(|_| DecodeError::Corrupt)
 }
 
-/// A valid header. Its filter has no items yet.
-struct ClassicHeader {
-    spec: ClassicSpec,
-    layers: Vec<(ClassicLayerSpec, u64)>,
-}
-
-impl ClassicHeader {
-    /// Decodes and checks a header. See [`Header::decode`](super::Header::decode).
-    fn decode(bytes: &[u8], origin: Origin) -> Result<ClassicHeader, DecodeError> {
-        let mut fields = Fields(bytes);
-        let items = fields.u64()?;
-        let count = fields.u32()? as usize;
-        let spec = spec(fields.u32()?, fields.u32()?)?;
-        if !(1..=layer::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(LAYER_BYTES) {
-            return Err(DecodeError::Corrupt);
-        }
-        let layers = decode_all(count, || decode_layer(&mut fields, origin))?;
-        let sum: u64 = layers.iter().map(|(_, items)| items).sum();
-        if sum == items { Ok(ClassicHeader { spec, layers }) } else { Err(DecodeError::Corrupt) }
+/// Decodes and checks a header. See [`Header::decode`].
+fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
+    let mut fields = Fields(bytes);
+    let items = fields.u64()?;
+    let count = fields.u32()? as usize;
+    let spec = spec(fields.u32()?, fields.u32()?)?;
+    if !(1..=layer::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(LAYER_BYTES) {
+        return Err(DecodeError::Corrupt);
     }
-}
-
-impl Described for ClassicHeader {
-    fn memory(&self) -> u64 {
-        self.layers.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes))
+    let decoded = decode_all(count, || decode_layer(&mut fields, origin))?;
+    if decoded.iter().map(|(_, items)| items).sum::<u64>() != items {
+        return Err(DecodeError::Corrupt);
     }
-
-    fn build(&self) -> Result<Content, DecodeError> {
-        let mut layers = try_vec(self.layers.len())?;
-        for &(spec, items) in &self.layers {
-            let mut layer = ClassicLayer::new(spec)?;
-            layer.set_items(items);
-            layers.push(layer);
-        }
-        Ok(ClassicFilter::from_layers(self.spec, layers).into_content()?)
-    }
+    Ok(Header {
+        memory: decoded.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes)),
+        has_chunks: [false; MAX_SECTIONS],
+        build: try_box(move || {
+            let mut layers = try_vec(decoded.len())?;
+            for &(spec, items) in &decoded {
+                let mut layer = ClassicLayer::new(spec)?;
+                layer.set_items(items);
+                layers.push(layer);
+            }
+            Ok(ClassicFilter::from_layers(spec, layers).into_content()?)
+        })?,
+    })
 }
 
 /// Decodes and checks a layer. RedisBloom requires that all bytes of a layer are bits, and that the number of probes

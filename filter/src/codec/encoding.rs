@@ -2,9 +2,9 @@
 //!
 //! To add an encoding, implement both in a file of its own, and add its row to [`Encoding`](super::Encoding).
 
+use super::Header;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::Described;
 use crate::memory::Admit;
 use crate::stored::section::MAX_SECTIONS;
 use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source, Stored};
@@ -19,7 +19,7 @@ pub(super) trait Format {
     fn read_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError>;
 
     /// Decodes and checks the header of a dump stream. Returns `None` if it is one of another encoding.
-    fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Box<dyn Described>, DecodeError>>;
+    fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Header, DecodeError>>;
 
     /// Checks a chunk of a dump stream without its filter. Returns `None` if it is one of another encoding.
     fn check_chunk(cursor: u64, data: &[u8]) -> Option<Result<(), DecodeError>>;

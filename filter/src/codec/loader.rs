@@ -3,7 +3,6 @@
 use super::{Header, Origin, encoded, encoded_mut, load_chunk};
 use crate::error::DecodeError;
 use crate::filter::Filter;
-use crate::kind::Described;
 use crate::memory::{Admit, try_append};
 use crate::stored::chunk;
 
@@ -60,11 +59,11 @@ impl Loader {
     /// unless another checksum covers it. Calls `admit` with the bytes that tables take beyond what the header said.
     pub(super) fn fill<B: AsRef<[u8]>>(
         &mut self,
-        header: &dyn Described,
+        header: &Header,
         mut next: impl FnMut() -> Result<(B, Option<u64>), DecodeError>,
         admit: Admit<'_>,
     ) -> Result<(), DecodeError> {
-        let mut said = header.memory().saturating_sub(self.filter.memory_usage() as u64);
+        let mut said = header.memory.saturating_sub(self.filter.memory_usage() as u64);
         let mut admit = |bytes: u64| {
             let more = bytes.saturating_sub(said);
             said = said.saturating_sub(bytes);
@@ -72,7 +71,7 @@ impl Loader {
         };
         let filter = encoded_mut(&mut self.filter).own_mut().ok_or(DecodeError::Corrupt)?;
         let tags = filter.tags();
-        let sections = filter.sections_mut().into_iter().flatten().zip(tags).zip(header.has_chunks());
+        let sections = filter.sections_mut().into_iter().flatten().zip(tags).zip(header.has_chunks);
         for ((section, tag), has_chunks) in sections {
             let mut position = 0;
             while has_chunks && position < section.end() {

@@ -20,7 +20,7 @@ use std::ffi::CStr;
 
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::{Described, for_each_kind};
+use crate::kind::for_each_kind;
 use crate::memory::Admit;
 use crate::spec::FilterKind;
 use crate::stored::section::MAX_SECTIONS;
@@ -28,6 +28,7 @@ use classic::ClassicFormat;
 use encoding::{Encoded, Format};
 use own::OwnFormat;
 
+pub use crate::kind::Header;
 pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source};
 pub use loader::Loader;
 
@@ -77,7 +78,7 @@ macro_rules! encodings {
         }
 
         /// Decodes a header with the first format that knows it.
-        fn decode_header(bytes: &[u8], origin: Origin) -> Result<Box<dyn Described>, DecodeError> {
+        fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
             $(if let Some(header) = <$format>::decode_header(bytes, origin) {
                 return header;
             })*
@@ -130,24 +131,21 @@ pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     encoded(filter).encode_header()
 }
 
-/// A valid header. Its filter has no items yet.
-pub struct Header(Box<dyn Described>);
-
 impl Header {
     /// Decodes and checks a header. From a client, a classic header must be one that RedisBloom accepts. From
     /// replication, it may also be that of a very old filter.
     pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
-        decode_header(bytes, origin).map(Header)
+        decode_header(bytes, origin)
     }
 
     /// Returns the bytes that the filter's items will take.
     pub fn memory(&self) -> u64 {
-        self.0.memory()
+        self.memory
     }
 
     /// Returns the filter without its items. Its item counts are those of the complete filter.
     pub fn build(&self) -> Result<Filter, DecodeError> {
-        self.0.build().map(Filter::from)
+        (self.build)().map(Filter::from)
     }
 }
 

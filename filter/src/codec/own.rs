@@ -17,12 +17,12 @@ use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::Header;
 use super::encoding::{Encoded, Format};
 use super::loader::Loader;
 use crate::array::WORD;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::Described;
 use crate::kind::counting::stored as counting;
 use crate::kind::native::stored as native;
 use crate::kind::windowed::stored as windowed;
@@ -53,14 +53,14 @@ impl Format for OwnFormat {
         }
         let first = packing::unpack(packed, MAX_FIRST)?;
         let (header, short) = decode(&first)?;
-        request(header.memory(), admit)?;
+        request(header.memory, admit)?;
         let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
-        let mut loader = Loader::of(header.build()?.into(), encoded)?;
+        let mut loader = Loader::of(header.build()?, encoded)?;
         if short.is_empty() {
-            loader.fill(&*header, || Ok((source.string()?, Some(source.unsigned()?))), admit)?;
+            loader.fill(&header, || Ok((source.string()?, Some(source.unsigned()?))), admit)?;
         } else {
             let mut fields = Fields(short);
-            loader.fill(&*header, || Ok((take_short(&mut fields)?, None)), admit)?;
+            loader.fill(&header, || Ok((take_short(&mut fields)?, None)), admit)?;
             if !fields.0.is_empty() {
                 return Err(DecodeError::Corrupt);
             }
@@ -68,7 +68,7 @@ impl Format for OwnFormat {
         loader.finish()
     }
 
-    fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Box<dyn Described>, DecodeError>> {
+    fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Header, DecodeError>> {
         let header = decode(header::unsealed(bytes)?);
         Some(header.and_then(|(header, rest)| rest.is_empty().then_some(header).ok_or(DecodeError::Corrupt)))
     }
@@ -80,7 +80,7 @@ impl Format for OwnFormat {
 }
 
 /// Decodes a header without its checksum. Returns the bytes after it, too.
-fn decode(unsealed: &[u8]) -> Result<(Box<dyn Described>, &[u8]), DecodeError> {
+fn decode(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let (code, fields) = header::kind_of(unsealed)?;
     let decode_records = match code {
         native::CODE => native::decode_records,

@@ -289,13 +289,11 @@ impl PrefetchHint {
 }
 
 /// A valid header of a dump stream. Its filter has no items yet.
-pub(crate) trait Described {
-    /// Returns the bytes that the items of the filter take. For tables, it is an approximation.
-    fn memory(&self) -> u64;
-    /// Returns for each section whether it has chunks. Only filters of our own have sections.
-    fn has_chunks(&self) -> [bool; MAX_SECTIONS] {
-        [false; MAX_SECTIONS]
-    }
+pub struct Header {
+    /// The bytes that the items of the filter take. For tables, it is an approximation.
+    pub(crate) memory: u64,
+    /// For each section, whether it has chunks. Only filters of our own have sections.
+    pub(crate) has_chunks: [bool; MAX_SECTIONS],
     /// Returns the filter without its items. Its item counts are those of the complete filter.
-    fn build(&self) -> Result<Content, DecodeError>;
+    pub(crate) build: Box<dyn Fn() -> Result<Content, DecodeError>>,
 }

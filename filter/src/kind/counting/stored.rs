@@ -16,9 +16,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::array::try_box;
 use crate::error::DecodeError;
-use crate::kind::Described;
 use crate::kind::counting::CountingFilter;
-use crate::kind::{Contained, Content};
+use crate::kind::{Contained, Header};
 use crate::spec::OwnSpec;
 use crate::stored::Stored;
 use crate::stored::header::Preamble;
@@ -58,36 +57,17 @@ impl Stored for CountingFilter {
     }
 }
 
-/// A valid header. Its filter has no items yet.
-struct CountingHeader {
-    spec: OwnSpec,
-    capacity: u64,
-    history: u64,
-    table: table::Record,
-}
-
 /// Decodes the record.
-pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Box<dyn Described>, DecodeError> {
-    let Preamble { spec, sections, fields } = preamble;
+pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+    let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let [capacity, history] = [fields.u64()?, fields.u64()?];
     let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
-    if *sections != 1 || !(1..=i64::MAX as u64).contains(&capacity) {
+    if sections != 1 || !(1..=i64::MAX as u64).contains(&capacity) {
         return Err(DecodeError::Corrupt);
     }
-    Ok(try_box(CountingHeader { spec: *spec, capacity, history, table })?)
-}
-
-impl Described for CountingHeader {
-    fn memory(&self) -> u64 {
-        self.table.memory()
-    }
-
-    fn has_chunks(&self) -> [bool; MAX_SECTIONS] {
-        [self.table.has_chunks(), false]
-    }
-
-    fn build(&self) -> Result<Content, DecodeError> {
-        let &CountingHeader { spec, capacity, history, ref table } = self;
-        Ok(CountingFilter { spec, capacity, table: table.build()?, history }.into_content()?)
-    }
+    Ok(Header {
+        memory: table.memory(),
+        has_chunks: [table.has_chunks(), false],
+        build: try_box(move || Ok(CountingFilter { spec, capacity, table: table.build()?, history }.into_content()?))?,
+    })
 }

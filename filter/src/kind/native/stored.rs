@@ -12,9 +12,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::blocks;
 use crate::array::try_box;
 use crate::error::DecodeError;
-use crate::kind::Described;
 use crate::kind::native::NativeFilter;
-use crate::kind::{Contained, Content};
+use crate::kind::{Contained, Header};
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
 use crate::stored::Stored;
@@ -58,36 +57,21 @@ impl Stored for NativeFilter {
     }
 }
 
-/// A valid header. Its filter has no items yet.
-struct NativeHeader {
-    spec: OwnSpec,
-    blocks: blocks::Record,
-    table: Option<table::Record>,
-}
-
 /// Decodes the records.
-pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Box<dyn Described>, DecodeError> {
-    let Preamble { spec, sections, fields } = preamble;
+pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+    let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let blocks = blocks::Record::decode(fields)?;
-    let table = match (*sections, spec.growth) {
+    let table = match (sections, spec.growth) {
         (1, _) => None,
         (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, Payload::Nothing)?),
         _ => return Err(DecodeError::Corrupt),
     };
-    Ok(try_box(NativeHeader { spec: *spec, blocks, table })?)
-}
-
-impl Described for NativeHeader {
-    fn memory(&self) -> u64 {
-        self.blocks.memory().saturating_add(self.table.as_ref().map_or(0, table::Record::memory))
-    }
-
-    fn has_chunks(&self) -> [bool; MAX_SECTIONS] {
-        [self.blocks.has_chunks(), self.table.as_ref().is_some_and(table::Record::has_chunks)]
-    }
-
-    fn build(&self) -> Result<Content, DecodeError> {
-        let table = self.table.as_ref().map(table::Record::build_boxed).transpose()?;
-        Ok(NativeFilter { layer: self.blocks.build()?, spec: self.spec, table }.into_content()?)
-    }
+    Ok(Header {
+        memory: blocks.memory().saturating_add(table.as_ref().map_or(0, table::Record::memory)),
+        has_chunks: [blocks.has_chunks(), table.as_ref().is_some_and(table::Record::has_chunks)],
+        build: try_box(move || {
+            let table = table.as_ref().map(table::Record::build_boxed).transpose()?;
+            Ok(NativeFilter { layer: blocks.build()?, spec, table }.into_content()?)
+        })?,
+    })
 }

@@ -22,17 +22,16 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::array::try_box;
 use crate::error::DecodeError;
-use crate::kind::Described;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::windowed::slices::{Slice, Slices};
-use crate::kind::{Contained, Content};
+use crate::kind::{Contained, Header};
 use crate::spec::{Growth, OwnSpec};
 use crate::stored::Stored;
 use crate::stored::fields::{Fields, decode_all};
 use crate::stored::header::Preamble;
 use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
-use crate::table::{END, Payload, Position, Stamps};
+use crate::table::{END, Payload, Stamps};
 use crate::window::Window;
 
 const REFRESH: u8 = 1;
@@ -84,25 +83,9 @@ impl Stored for WindowedFilter {
     }
 }
 
-/// A valid header. Its filter has no items yet.
-struct WindowedHeader {
-    spec: OwnSpec,
-    capacity: u64,
-    window: Window,
-    /// The last forgotten slice, and the time of the last change.
-    state: (u64, u64),
-    remembered: Vec<Slice>,
-    history: u64,
-    sweep_positions: [Position; 2],
-    expected: table::Record,
-    overflow: Option<table::Record>,
-}
-
 /// Decodes the records.
-pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Box<dyn Described>, DecodeError> {
-    let Preamble { spec, sections, fields } = preamble;
-    let spec = *spec;
-    let sections = *sections;
+pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+    let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
     let length = fields.u64()?;
     let slices = fields.u8()?;
@@ -115,16 +98,15 @@ pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Box<dyn Desc
     let is_sound = flags <= REFRESH | ROLLING && !(rolling && spec.growth != Growth::Fixed);
     let window = window.filter(|_| is_sound).ok_or(DecodeError::Corrupt)?;
     let capacity = capacity.ok_or(DecodeError::Corrupt)?;
-    let state = (fields.u64()?, fields.u64()?);
+    let [forgotten, latest] = [fields.u64()?, fields.u64()?];
     let history = fields.u64()?;
     let sweep_positions = [fields.u64()?, fields.u64()?];
     if sweep_positions.iter().any(|&position| position >= END) {
         return Err(DecodeError::Corrupt);
     }
     let remembered = decode_all(number.into(), || decode_slice(fields))?;
-    // Checks that the slices are valid.
-    Slices::restored(window, capacity, state, &remembered)?;
-    let payload = Payload::Slice(Stamps { forgotten: state.0, span: window.span() });
+    let slices = Slices::restored(window, capacity, (forgotten, latest), &remembered)?;
+    let payload = Payload::Slice(Stamps { forgotten, span: window.span() });
     let expected = table::Record::decode(fields, Growth::Fixed, payload)?;
     let overflow = match (sections, spec.growth) {
         (1, _) => None,
@@ -135,28 +117,17 @@ pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Box<dyn Desc
     if overflow.is_none() && remembered.iter().any(is_in_overflow) {
         return Err(DecodeError::Corrupt);
     }
-    let header =
-        WindowedHeader { spec, capacity, window, state, remembered, history, sweep_positions, expected, overflow };
-    Ok(try_box(header)?)
-}
-
-impl Described for WindowedHeader {
-    fn memory(&self) -> u64 {
-        self.expected.memory().saturating_add(self.overflow.as_ref().map_or(0, table::Record::memory))
-    }
-
-    fn has_chunks(&self) -> [bool; MAX_SECTIONS] {
-        [self.expected.has_chunks(), self.overflow.as_ref().is_some_and(table::Record::has_chunks)]
-    }
-
-    fn build(&self) -> Result<Content, DecodeError> {
-        let &WindowedHeader { spec, capacity, sweep_positions, history, .. } = self;
-        let slices = Slices::restored(self.window, capacity, self.state, &self.remembered)?;
-        let overflow = self.overflow.as_ref().map(table::Record::build_boxed).transpose()?;
-        let expected = self.expected.build()?;
-        let filter = WindowedFilter { spec, capacity, slices, expected, overflow, sweep_positions, history };
-        Ok(filter.into_content()?)
-    }
+    Ok(Header {
+        memory: expected.memory().saturating_add(overflow.as_ref().map_or(0, table::Record::memory)),
+        has_chunks: [expected.has_chunks(), overflow.as_ref().is_some_and(table::Record::has_chunks)],
+        build: try_box(move || {
+            let slices = slices.try_clone()?;
+            let expected = expected.build()?;
+            let overflow = overflow.as_ref().map(table::Record::build_boxed).transpose()?;
+            let filter = WindowedFilter { spec, capacity, slices, expected, overflow, sweep_positions, history };
+            Ok(filter.into_content()?)
+        })?,
+    })
 }
 
 fn decode_slice(fields: &mut Fields<'_>) -> Result<Slice, DecodeError> {
