@@ -27,20 +27,6 @@ pub(super) trait Format {
 
 /// A filter, as its encoding stores it. The functions of [`codec`](super) with the same names call these.
 pub(super) trait Encoded {
-    fn as_encoded(&self) -> &dyn Encoded
-    where
-        Self: Sized,
-    {
-        self
-    }
-
-    fn as_encoded_mut(&mut self) -> &mut dyn Encoded
-    where
-        Self: Sized,
-    {
-        self
-    }
-
     fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error>;
 
     fn encode_header(&self) -> Result<Vec<u8>, Error>;

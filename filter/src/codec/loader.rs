@@ -1,8 +1,10 @@
 //! Loads filters: builds the filter that a header describes, fills it with the chunks, and checks that it is complete.
 
-use super::{Header, Origin, encoded, encoded_mut, load_chunk};
+use super::encoding::Encoded;
+use super::{Header, Origin, load_chunk};
 use crate::error::DecodeError;
 use crate::filter::Filter;
+use crate::kind::for_each_kind;
 use crate::memory::{Admit, try_append};
 use crate::stored::chunk;
 
@@ -46,12 +48,13 @@ impl Loader {
     ///
     /// As for [`load_chunk`]. The filter cannot be completed then.
     pub fn load(&mut self, cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
-        if !encoded(&self.filter).is_next(cursor, data.len() as u64, self.loaded) {
+        let length = data.len() as u64;
+        if !for_each_kind!(self.filter.content(), filter => filter.is_next(cursor, length, self.loaded)) {
             return Err(DecodeError::Incomplete);
         }
         let mut admit = |bytes| self.left.checked_sub(bytes).map(|less| self.left = less).is_some();
         load_chunk(&mut self.filter, cursor, data, Origin::Replication, &mut admit)?;
-        self.loaded = self.loaded.saturating_add(data.len() as u64);
+        self.loaded = self.loaded.saturating_add(length);
         Ok(())
     }
 
@@ -69,7 +72,8 @@ impl Loader {
             said = said.saturating_sub(bytes);
             more == 0 || admit(more)
         };
-        let filter = encoded_mut(&mut self.filter).own_mut().ok_or(DecodeError::Corrupt)?;
+        let filter =
+            for_each_kind!(self.filter.content_mut(), filter => filter.own_mut()).ok_or(DecodeError::Corrupt)?;
         let tags = filter.tags();
         let sections = filter.sections_mut().into_iter().flatten().zip(tags).zip(header.has_chunks);
         for ((section, tag), has_chunks) in sections {
@@ -94,7 +98,8 @@ impl Loader {
     ///
     /// [`DecodeError::Incomplete`] if chunks are missing, or are not those of the header.
     pub fn finish(self) -> Result<Filter, DecodeError> {
-        let is_complete = encoded(&self.filter).is_complete(&self.header, self.loaded)?;
-        if is_complete { Ok(self.filter) } else { Err(DecodeError::Incomplete) }
+        let Loader { filter, header, loaded, .. } = self;
+        let is_complete = for_each_kind!(filter.content(), filter => filter.is_complete(&header, loaded))?;
+        if is_complete { Ok(filter) } else { Err(DecodeError::Incomplete) }
     }
 }

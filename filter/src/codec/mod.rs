@@ -103,14 +103,6 @@ encodings! {
     Classic = ClassicFormat, c"MBbloom--", Classic;
 }
 
-fn encoded(filter: &Filter) -> &dyn Encoded {
-    for_each_kind!(filter.content(), filter => filter.as_encoded())
-}
-
-fn encoded_mut(filter: &mut Filter) -> &mut dyn Encoded {
-    for_each_kind!(filter.content_mut(), filter => filter.as_encoded_mut())
-}
-
 /// Writes a filter as RDB values.
 ///
 /// # Errors
@@ -118,7 +110,7 @@ fn encoded_mut(filter: &mut Filter) -> &mut dyn Encoded {
 /// [`Error::OutOfMemory`] if a part cannot be allocated. The values written so far are incomplete, and cannot be
 /// decoded.
 pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
-    encoded(filter).write_rdb(sink)
+    for_each_kind!(filter.content(), filter => filter.write_rdb(sink))
 }
 
 /// Returns the header of a dump stream.
@@ -128,7 +120,7 @@ pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
 /// [`Error::OutOfMemory`] if it cannot be allocated. It has less than 4 KB, or 53 bytes for each layer of a classic
 /// filter.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
-    encoded(filter).encode_header()
+    for_each_kind!(filter.content(), filter => filter.encode_header())
 }
 
 impl Header {
@@ -151,7 +143,7 @@ impl Header {
 
 /// Returns the chunk after `cursor`, or `None` after the last. The first chunk is the one after [`HEADER_CURSOR`].
 pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-    encoded(filter).next_chunk(cursor)
+    for_each_kind!(filter.content(), filter => filter.next_chunk(cursor))
 }
 
 /// Hands a whole dump stream to `emit`: the header, then the chunks, each with its cursor.
@@ -176,7 +168,7 @@ pub fn dump(filter: &Filter, mut emit: impl FnMut(u64, &[u8])) -> Result<(), Err
 /// [`Error::OutOfMemory`] if there is no memory for the header or for a copy of a table's chunk.
 pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> {
     add(&encode_header(filter)?);
-    encoded(filter).digest_content(&mut add)
+    for_each_kind!(filter.content(), filter => filter.digest_content(&mut add))
 }
 
 /// Loads a chunk into a filter that was built from the dump stream's header.
@@ -196,12 +188,12 @@ pub fn load_chunk<'a>(
     origin: Origin,
     admit: Admit<'_>,
 ) -> Result<LoadedChunk<'a>, DecodeError> {
-    encoded_mut(filter).load_chunk(cursor, data, origin, admit)
+    for_each_kind!(filter.content_mut(), filter => filter.load_chunk(cursor, data, origin, admit))
 }
 
 /// Returns the tags of the sections of a filter, with which tests forge chunks. A classic filter has none.
 pub fn tags(filter: &Filter) -> Option<[u64; MAX_SECTIONS]> {
-    encoded(filter).tags()
+    for_each_kind!(filter.content(), filter => filter.tags())
 }
 
 /// Returns true if `cursor` and `data` are the header of a dump stream.
