@@ -11,10 +11,10 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::kind::counting::CountingFilter;
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::{self, Contained, Content, Kind, PrefetchHint, for_each_kind};
+use crate::kind::{self, Contained, Content, FilterKind, Kind, PrefetchHint, for_each_kind};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
-use crate::spec::{CreateParams, FilterKind, InsertOptions, Parameters};
+use crate::spec::{CreateParams, InsertOptions, Parameters};
 
 /// A Bloom filter: a set of items, stored in a few bits each.
 ///
@@ -412,7 +412,7 @@ impl Filter {
     /// Returns the kind of the filter.
     #[inline]
     pub fn kind(&self) -> FilterKind {
-        for_each_kind!(&self.0, filter => filter.kind())
+        self.0.kind()
     }
 
     /// Returns the parameters with which the filter was created.

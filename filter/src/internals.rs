@@ -14,11 +14,11 @@ pub use crate::kind::native::NativeFilter;
 pub use crate::kind::native::layer::BlockedLayer;
 pub use crate::kind::windowed::WindowedFilter;
 pub use crate::kind::windowed::slices::Slice;
-pub use crate::kind::{Content, Kind, PrefetchHint, plan};
+pub use crate::kind::{Content, FilterKind, Kind, PrefetchHint, plan};
 pub use crate::layer::LayerInfo;
 pub use crate::memory::{Admit, try_vec};
 pub use crate::plan::Plan;
-pub use crate::spec::{CreateParams, ErrorRate, FilterKind, Growth, InsertOptions, Layout, OnDuplicate, Parameters};
+pub use crate::spec::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Parameters};
 pub use crate::table::{Addressing, END, Payload, Position, Stamps, Table, end_of};
 pub use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 

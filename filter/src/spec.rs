@@ -1,6 +1,5 @@
 //! The parameters of filters and of insertions.
 
-use std::ffi::CStr;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::sizing::LAYER_SHARE;
@@ -60,40 +59,6 @@ pub struct Parameters {
     pub seed: Option<u64>,
     /// The window of a filter that forgets.
     pub window: Option<Window>,
-}
-
-/// Declares the kinds of filters, each with its name.
-macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $name:literal;)*) => {
-        /// The kinds of filters.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum FilterKind {
-            $($(#[$doc])* $kind,)*
-        }
-
-        impl FilterKind {
-            /// The kinds, in the order of their discriminants.
-            pub const ALL: &[FilterKind] = &[$(FilterKind::$kind),*];
-
-            /// Returns the name of the kind, in the form in which a module hands texts to its server.
-            pub const fn name(self) -> &'static CStr {
-                match self {
-                    $(FilterKind::$kind => $name,)*
-                }
-            }
-        }
-    };
-}
-
-kinds! {
-    /// Bits in blocks, which are cache lines except in small filters; and a table if the filter has grown.
-    Native = c"native";
-    /// Fingerprints with their counts, in a table.
-    Counting = c"counting";
-    /// Fingerprints with the slices in which they expire, in tables.
-    Windowed = c"windowed";
-    /// RedisBloom's bits.
-    Classic = c"classic";
 }
 
 /// The layout of the bits in memory, with its parameters.

@@ -20,9 +20,8 @@ use std::ffi::CStr;
 
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::for_each_kind;
+use crate::kind::{FilterKind, for_each_kind};
 use crate::memory::Admit;
-use crate::spec::FilterKind;
 use crate::stored::section::MAX_SECTIONS;
 use classic::ClassicFormat;
 use encoding::{Encoded, Format};

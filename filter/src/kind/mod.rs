@@ -1,15 +1,16 @@
 //! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
 //!
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder.
-//! Add its rows to [`FilterKind`] and [`Content`], and its parameters to [`Layout`]. Then the compiler names what is
-//! left: [`create`] and [`plan`] here, and the kind's encoding in the codec. The module needs an option that chooses the
-//! kind, and what it contradicts (`commands/option_rows.rs` and `commands/options.rs`).
+//! Add its row to [`kinds!`], and its parameters to [`Layout`]. Then the compiler names what is left: [`create`] and
+//! [`plan`] here, and the kind's encoding in the codec. The module needs an option that chooses the kind, and what it
+//! contradicts (`commands/option_rows.rs` and `commands/options.rs`).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
 pub(crate) mod native;
 pub(crate) mod windowed;
 
+use std::ffi::CStr;
 use std::ptr::NonNull;
 
 use crate::array::try_box;
@@ -20,7 +21,7 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
 use crate::plan::Plan;
-use crate::spec::{CreateParams, FilterKind, InsertOptions, Layout, OwnSpec, Parameters};
+use crate::spec::{CreateParams, InsertOptions, Layout, OwnSpec, Parameters};
 use crate::stored::section::MAX_SECTIONS;
 use classic::ClassicFilter;
 use classic::layer::{ClassicHint, ClassicSpec};
@@ -28,18 +29,44 @@ use counting::CountingFilter;
 use native::NativeFilter;
 use windowed::WindowedFilter;
 
-/// Declares the content of filters: for each kind its filter, and how a content holds it. `$d` is a dollar, for the
-/// macro in the macro.
-macro_rules! contents {
-    ($d:tt $($(#[$doc:meta])* $kind:ident($filter:ty) in $holder:ty, $hold:path;)*) => {
+/// Declares the kinds of filters: for each its name, its filter, and how a content holds the filter. `$d` is a dollar,
+/// for the macro in the macro.
+macro_rules! kinds {
+    ($d:tt $($(#[$doc:meta])* $kind:ident = $name:literal, $filter:ty, in $holder:ty, $hold:path;)*) => {
+        /// The kinds of filters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FilterKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl FilterKind {
+            /// The kinds, in the order of their discriminants.
+            pub const ALL: &[FilterKind] = &[$(FilterKind::$kind),*];
+
+            /// Returns the name of the kind, in the form in which a module hands texts to its server.
+            pub const fn name(self) -> &'static CStr {
+                match self {
+                    $(FilterKind::$kind => $name,)*
+                }
+            }
+        }
+
         /// The content of a filter, by its kind.
         pub enum Content {
             $($(#[$doc])* $kind($holder),)*
         }
 
-        $(impl Contained for $filter {
-            const KIND: FilterKind = FilterKind::$kind;
+        impl Content {
+            /// Returns the kind of the filter.
+            #[inline]
+            pub fn kind(&self) -> FilterKind {
+                match self {
+                    $(Content::$kind(_) => FilterKind::$kind,)*
+                }
+            }
+        }
 
+        $(impl Contained for $filter {
             fn of(content: &Content) -> Option<&$filter> {
                 if let Content::$kind(filter) = content { Some(filter) } else { None }
             }
@@ -61,22 +88,20 @@ macro_rules! contents {
     };
 }
 
-contents! { $
-    /// Blocks of bits, and a table.
-    Native(NativeFilter) in NativeFilter, Ok;
-    /// A table that counts. Boxed, so that plain filters are small.
-    Counting(CountingFilter) in Box<CountingFilter>, try_box;
-    /// Tables that forget. Boxed for the same reason.
-    Windowed(WindowedFilter) in Box<WindowedFilter>, try_box;
-    /// RedisBloom's chain of layers.
-    Classic(ClassicFilter) in ClassicFilter, Ok;
+// Counting and windowed filters are boxed, so that plain filters are small.
+kinds! { $
+    /// Bits in blocks, which are cache lines except in small filters; and a table if the filter has grown.
+    Native = c"native", NativeFilter, in NativeFilter, Ok;
+    /// Fingerprints with their counts, in a table.
+    Counting = c"counting", CountingFilter, in Box<CountingFilter>, try_box;
+    /// Fingerprints with the slices in which they expire, in tables.
+    Windowed = c"windowed", WindowedFilter, in Box<WindowedFilter>, try_box;
+    /// RedisBloom's chain of layers of bits.
+    Classic = c"classic", ClassicFilter, in ClassicFilter, Ok;
 }
 
 /// A filter that a content holds.
 pub trait Contained: Sized {
-    /// The kind.
-    const KIND: FilterKind;
-
     /// Returns the filter of this kind in a content.
     fn of(content: &Content) -> Option<&Self>;
 
@@ -89,11 +114,6 @@ pub trait Contained: Sized {
 /// Methods with a default are abilities that not every kind has. Times are in milliseconds since 1970, and only matter
 /// to filters that forget. 0 stands for the time of the last change.
 pub trait Kind: Contained {
-    /// Returns the kind.
-    #[inline]
-    fn kind(&self) -> FilterKind {
-        Self::KIND
-    }
     /// Returns the parameters with which the filter was created.
     fn parameters(&self) -> Parameters;
     /// Returns the hash function.
