@@ -34,8 +34,8 @@ impl BlockArray {
         let pattern = self.pattern();
         BlockShape {
             blocks: self.blocks() as u64,
-            words: pattern.words(),
-            blocks_per_item: pattern.blocks_per_item(),
+            words: pattern.words,
+            blocks_per_item: pattern.blocks_per_item,
             probes: pattern.probes(),
         }
     }
@@ -43,7 +43,7 @@ impl BlockArray {
     /// Returns true if the blocks are cache lines.
     #[inline]
     pub fn is_of_lines(&self) -> bool {
-        self.pattern().words() == WORDS_PER_LINE
+        self.pattern().words == WORDS_PER_LINE
     }
 
     /// Returns the blocks, if they are cache lines.
@@ -76,7 +76,7 @@ impl BlockArray {
     }
 
     fn block_bytes(&self) -> usize {
-        usize::from(self.pattern().words()) * WORD
+        usize::from(self.pattern().words) * WORD
     }
 
     /// Returns the bytes of all blocks.
@@ -109,18 +109,6 @@ impl BlockArray {
     #[inline]
     pub(crate) fn pattern(&self) -> ProbePattern {
         self.0.label()
-    }
-
-    /// Returns the number of blocks of an item.
-    #[inline]
-    pub fn blocks_per_item(&self) -> u8 {
-        self.pattern().blocks_per_item()
-    }
-
-    /// Returns the number of probes in an item's first block. No other block has more.
-    #[inline]
-    pub fn first_probes(&self) -> u8 {
-        self.pattern().first_probes()
     }
 
     /// Returns the first block of an item, if the blocks are cache lines.
@@ -170,7 +158,7 @@ impl BlockSpan {
     #[inline]
     pub fn prefetch(self, hash: Hash) {
         self.lines.prefetch(self.pattern.first_block_of(hash, self.lines.length()));
-        if self.pattern.blocks_per_item() > 1 {
+        if self.pattern.blocks_per_item > 1 {
             let others = self.pattern.blocks_of(hash, self.lines.length()).skip(1);
             others.for_each(|(line, _)| self.lines.prefetch(line));
         }

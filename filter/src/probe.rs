@@ -43,10 +43,10 @@ impl Hash {
 /// The way in which an item's probes are spread over blocks: a [`BlockShape`] without its size, with the division of
 /// probes by blocks already done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProbePattern {
+pub struct ProbePattern {
     /// The number of words in a block.
-    words: u8,
-    blocks_per_item: u8,
+    pub(crate) words: u8,
+    pub(crate) blocks_per_item: u8,
     /// The number of probes in a block; the first `extra_blocks` blocks have one more.
     base_probes: u8,
     extra_blocks: u8,
@@ -60,12 +60,6 @@ impl ProbePattern {
         ProbePattern { words: shape.words, blocks_per_item, base_probes, extra_blocks }
     }
 
-    /// Returns the number of words in a block.
-    #[inline]
-    pub(crate) fn words(&self) -> u8 {
-        self.words
-    }
-
     /// Returns the number of blocks in `words` words.
     #[inline]
     pub(crate) fn blocks_in(&self, words: usize) -> usize {
@@ -73,10 +67,6 @@ impl ProbePattern {
             WORDS_PER_LINE => words / usize::from(WORDS_PER_LINE),
             words_of_block => words / usize::from(words_of_block),
         }
-    }
-
-    pub(crate) fn blocks_per_item(&self) -> u8 {
-        self.blocks_per_item
     }
 
     /// Returns the number of probes of an item in all its blocks.
