@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{Error, InvalidWindow};
 use crate::filter::Filter;
 use crate::kind;
-use crate::plan::{Plan, Prediction};
+use crate::prediction::Prediction;
 use crate::spec::{CreateParams, ErrorRate, Growth, Layout};
 use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 
@@ -266,14 +266,7 @@ impl FilterBuilder {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn predict(self, items: u64) -> Result<Prediction, Error> {
-        let Plan { memory, false_positive_rate, is_estimate, .. } = self.plan(items)?;
-        Ok(Prediction { memory, false_positive_rate, is_estimate })
-    }
-
-    /// Predicts the filter in more detail.
-    #[doc(hidden)]
-    pub fn plan(self, items: u64) -> Result<Plan, Error> {
-        kind::plan(self.params()?, items)
+        kind::predict(self.params()?, items)
     }
 
     /// Returns the parameters that these options stand for.

@@ -38,7 +38,7 @@
 //!   maps a hash and a shape to positions; `block_array`: the blocks of an item;
 //! - `window`: how a filter forgets; `spec`: the parameters of a filter; `item_count`: the number of items; `batch`:
 //!   items that are handled together;
-//! - `table`: fingerprints in segments; `layer`: layers of bits; `plan`: what a filter takes;
+//! - `table`: fingerprints in segments; `layer`: layers of bits; `prediction`: what a filter takes;
 //! - `stored`: what the encodings of all kinds have in common;
 //! - `kind`: what a filter is and does, with a folder for each of the four kinds;
 //! - `filter`: the public type; `builder`: creates filters; `merge`: set operations; `codec`: filters as bytes.
@@ -62,7 +62,7 @@ mod line;
 mod memory;
 mod merge;
 mod murmur;
-mod plan;
+mod prediction;
 mod probe;
 mod sizing;
 mod spec;
@@ -73,7 +73,7 @@ mod window;
 pub use builder::FilterBuilder;
 pub use error::{DecodeError, Error, Interrupted, InvalidWindow, MergeError, Mismatch};
 pub use filter::Filter;
-pub use plan::Prediction;
+pub use prediction::Prediction;
 
 /// The examples of the README, which run as tests like those of the documentation.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! Predicts the memory of a filter, for the command `oxbloom size`.
 
-use oxbloom_filter::internals::Plan;
+use oxbloom_filter::Prediction;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -28,8 +28,8 @@ pub(crate) fn plan<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = Options { growing, seed: None, counting, window, rolling, refresh: false, slices, classic };
     let builder = options.builder(capacity, error_rate)?;
-    let Plan { memory, false_positive_rate, is_estimate, probes, shape } =
-        py.detach(|| builder.plan(items)).map_err(failed)?;
+    let Prediction { memory, false_positive_rate, is_estimate, probes, shape, .. } =
+        py.detach(|| builder.predict(items)).map_err(failed)?;
     let plan = PyDict::new(py);
     plan.set_item("memory", memory)?;
     plan.set_item("false_positive_rate", false_positive_rate)?;

@@ -2,7 +2,7 @@
 //!
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder.
 //! Add its row to [`kinds!`], and its parameters to [`Layout`]. Then the compiler names what is left: [`create`] and
-//! [`plan`] here, and the kind's encoding in the codec. The module needs an option that chooses the kind, and what it
+//! [`predict`] here, and the kind's encoding in the codec. The module needs an option that chooses the kind, and what it
 //! contradicts (`commands/option_rows.rs` and `commands/options.rs`).
 
 pub(crate) mod classic;
@@ -20,7 +20,7 @@ use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
-use crate::plan::Plan;
+use crate::prediction::Prediction;
 use crate::spec::{CreateParams, InsertOptions, Layout, OwnSpec, Parameters};
 use crate::stored::section::MAX_SECTIONS;
 use classic::ClassicFilter;
@@ -268,16 +268,16 @@ pub(crate) fn create(params: CreateParams, admit: Admit<'_>) -> Result<Content, 
 ///
 /// [`Error::Full`] if the filter does not grow and has no room for the items; [`Error::OutOfMemory`] or
 /// [`Error::CannotGrow`] if no filter can hold them.
-pub fn plan(params: CreateParams, items: u64) -> Result<Plan, Error> {
+pub(crate) fn predict(params: CreateParams, items: u64) -> Result<Prediction, Error> {
     let CreateParams { error_rate, capacity, growth, layout } = params;
     let capacity = capacity.get();
     let own = |seed| OwnSpec { seed, error_rate, growth };
     match layout {
-        Layout::Native { seed } => NativeFilter::plan(own(seed), capacity, items),
-        Layout::Counting { seed } => CountingFilter::plan(own(seed), capacity, items),
-        Layout::Windowed { seed, window } => WindowedFilter::plan(own(seed), capacity, window, items),
+        Layout::Native { seed } => NativeFilter::predict(own(seed), capacity, items),
+        Layout::Counting { seed } => CountingFilter::predict(own(seed), capacity, items),
+        Layout::Windowed { seed, window } => WindowedFilter::predict(own(seed), capacity, window, items),
         Layout::Classic { stored_expansion } => {
-            ClassicFilter::plan(ClassicSpec::new(growth, stored_expansion), capacity, error_rate, items)
+            ClassicFilter::predict(ClassicSpec::new(growth, stored_expansion), capacity, error_rate, items)
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use oxbloom_filter::internals::{InsertOptions, OnDuplicate, Plan};
-use oxbloom_filter::{Error, Filter, FilterBuilder};
+use oxbloom_filter::internals::{InsertOptions, OnDuplicate};
+use oxbloom_filter::{Error, Filter, FilterBuilder, Prediction};
 
 use crate::rates::{Fresh, fill_to};
 
@@ -29,7 +29,7 @@ fn the_planned_memory_of_arrays_of_bits_is_exact() {
             let builder = Filter::builder().error_rate(rate).capacity(capacity);
             for builder in [builder, builder.growing(2), builder.classic(), builder.classic().growing(3)] {
                 for items in [0, capacity / 2, capacity] {
-                    let (plan, filter) = (builder.plan(items).unwrap(), filled(builder, items));
+                    let (plan, filter) = (builder.predict(items).unwrap(), filled(builder, items));
                     assert_eq!(plan.memory, filter.memory_usage() as u64, "{rate} {capacity} {items}");
                     let info = filter.layers().next().unwrap();
                     assert_eq!((plan.probes, plan.is_estimate), (info.probes, false));
@@ -45,7 +45,7 @@ fn classic_filters_grow_as_planned() {
     for rate in RATES {
         for (expansion, items) in [(1, 5000), (2, 5000), (2, 100_000), (4, 12_345)] {
             let builder = Filter::builder().error_rate(rate).classic().growing(expansion);
-            let (plan, filter) = (builder.plan(items).unwrap(), filled(builder, items));
+            let (plan, filter) = (builder.predict(items).unwrap(), filled(builder, items));
             assert_eq!((plan.memory, plan.is_estimate), (filter.memory_usage() as u64, false));
         }
     }
@@ -67,7 +67,7 @@ fn the_planned_false_positive_rate_is_that_of_the_filter() {
             (builder.growing(2).capacity(1000), 3_000_000),
         ];
         for (number, (builder, items)) in builders.into_iter().enumerate() {
-            let planned = builder.plan(items).unwrap().false_positive_rate;
+            let planned = builder.predict(items).unwrap().false_positive_rate;
             let real = filled(builder, items).false_positive_rate();
             // The filter also has items that were false positives, which are neither counted nor planned for.
             assert_near(planned, real, 0.05 + rate / 2.0, &format!("kind {number} at {rate}"));
@@ -85,7 +85,7 @@ fn the_size_of_a_table_is_estimated() {
                 ("counting", builder.counting().capacity(items)),
                 ("growing counting", builder.counting().growing(2)),
             ] {
-                let plan = builder.plan(items).unwrap();
+                let plan = builder.predict(items).unwrap();
                 assert!(plan.is_estimate);
                 let real = filled(builder, items).memory_usage();
                 // A small table has few segments, and each of them has one of a few sizes.
@@ -125,7 +125,7 @@ fn the_size_of_a_filter_that_forgets_is_estimated() {
             ("growing little", builder.window(WINDOW).growing(2).capacity(160_000), 320_000),
             ("rolling", builder.rolling().capacity(160_000), 160_000),
         ] {
-            let (plan, filter) = (builder.plan(items).unwrap(), streamed(builder, items, 4));
+            let (plan, filter) = (builder.predict(items).unwrap(), streamed(builder, items, 4));
             assert!(plan.is_estimate);
             let what = format!("{name} at {rate}");
             let tolerance = if items < 10_000 { 0.1 } else { 0.05 };
@@ -138,14 +138,14 @@ fn the_size_of_a_filter_that_forgets_is_estimated() {
 #[test]
 fn plans_of_any_size_take_no_memory() {
     let builder = Filter::builder().error_rate(0.01);
-    let bits_per_item = |plan: Plan, items: u64| 8.0 * plan.memory as f64 / items as f64;
+    let bits_per_item = |plan: Prediction, items: u64| 8.0 * plan.memory as f64 / items as f64;
     for exponent in 6..=14 {
         let items = 10u64.pow(exponent);
-        assert_near(bits_per_item(builder.capacity(items).plan(items).unwrap(), items), 9.68, 0.01, "fixed");
-        let grown = bits_per_item(builder.growing(2).plan(items).unwrap(), items);
+        assert_near(bits_per_item(builder.capacity(items).predict(items).unwrap(), items), 9.68, 0.01, "fixed");
+        let grown = bits_per_item(builder.growing(2).predict(items).unwrap(), items);
         assert!((14.0..45.0).contains(&grown), "{grown}");
         if exponent <= 10 {
-            let counting = builder.counting().capacity(items).plan(items).unwrap();
+            let counting = builder.counting().capacity(items).predict(items).unwrap();
             assert_near(bits_per_item(counting, items), 10.1, 0.02, "counting");
         }
     }
@@ -154,18 +154,18 @@ fn plans_of_any_size_take_no_memory() {
 #[test]
 fn plans_of_impossible_filters_are_rejected() {
     let builder = Filter::builder().error_rate(0.01).capacity(100);
-    assert_eq!(builder.plan(101).err(), Some(Error::Full));
-    assert_eq!(builder.counting().plan(101).err(), Some(Error::Full));
-    assert_eq!(builder.classic().plan(101).err(), Some(Error::Full));
-    assert_eq!(builder.window(Duration::from_secs(1)).plan(101).err(), Some(Error::Full));
-    assert_eq!(builder.growing(2).plan(u64::MAX).err(), Some(Error::OutOfMemory));
-    assert_eq!(builder.counting().capacity(u64::MAX).plan(1).err(), Some(Error::OutOfMemory));
-    assert_eq!(builder.capacity(u64::MAX).plan(1).err(), Some(Error::OutOfMemory));
+    assert_eq!(builder.predict(101).err(), Some(Error::Full));
+    assert_eq!(builder.counting().predict(101).err(), Some(Error::Full));
+    assert_eq!(builder.classic().predict(101).err(), Some(Error::Full));
+    assert_eq!(builder.window(Duration::from_secs(1)).predict(101).err(), Some(Error::Full));
+    assert_eq!(builder.growing(2).predict(u64::MAX).err(), Some(Error::OutOfMemory));
+    assert_eq!(builder.counting().capacity(u64::MAX).predict(1).err(), Some(Error::OutOfMemory));
+    assert_eq!(builder.capacity(u64::MAX).predict(1).err(), Some(Error::OutOfMemory));
     let windows = [builder.window(Duration::from_secs(1)), builder.rolling(), builder.rolling().slices(2)];
     for builder in windows.map(|builder| builder.capacity(u64::MAX)) {
-        assert_eq!(builder.plan(1).err(), Some(Error::OutOfMemory));
+        assert_eq!(builder.predict(1).err(), Some(Error::OutOfMemory));
         assert_eq!(builder.build().err(), Some(Error::OutOfMemory));
     }
-    assert_eq!(builder.classic().growing(1).plan(u64::MAX).err(), Some(Error::CannotGrow));
-    assert_eq!(builder.error_rate(2.0).plan(1).err(), Some(Error::InvalidErrorRate));
+    assert_eq!(builder.classic().growing(1).predict(u64::MAX).err(), Some(Error::CannotGrow));
+    assert_eq!(builder.error_rate(2.0).predict(1).err(), Some(Error::InvalidErrorRate));
 }

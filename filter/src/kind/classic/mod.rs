@@ -12,7 +12,7 @@ use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
-use crate::plan::Plan;
+use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, InsertOptions, Parameters};
 use layer::{ClassicHint, ClassicLayer, ClassicLayerSpec, ClassicSpec};
 
@@ -32,8 +32,8 @@ impl ClassicFilter {
         Ok(chain)
     }
 
-    /// Predicts a filter with `items` items. See [`plan`](crate::kind::plan).
-    pub fn plan(spec: ClassicSpec, capacity: u64, error_rate: ErrorRate, items: u64) -> Result<Plan, Error> {
+    /// Predicts a filter with `items` items. See [`predict`](crate::kind::predict).
+    pub fn predict(spec: ClassicSpec, capacity: u64, error_rate: ErrorRate, items: u64) -> Result<Prediction, Error> {
         let mut layer = spec.first(capacity, error_rate.get())?;
         let probes = layer.probes;
         let mut layers = 1;
@@ -51,7 +51,7 @@ impl ClassicFilter {
             }
         }
         log_negative += libm::log1p(-layer.false_positive_rate(left));
-        Ok(Plan {
+        Ok(Prediction {
             memory: bytes.saturating_add(overhead(layers) as u64),
             false_positive_rate: -libm::expm1(log_negative),
             is_estimate: false,

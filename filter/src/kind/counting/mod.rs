@@ -13,7 +13,7 @@ use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
-use crate::plan::Plan;
+use crate::prediction::Prediction;
 use crate::spec::{Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
 use crate::table::{Addressing, Payload, Position, Sample, Table};
 
@@ -48,14 +48,14 @@ impl CountingFilter {
         }
     }
 
-    /// Predicts a filter with `items` items. See [`plan`](crate::kind::plan).
-    pub fn plan(spec: OwnSpec, capacity: u64, items: u64) -> Result<Plan, Error> {
+    /// Predicts a filter with `items` items. See [`predict`](crate::kind::predict).
+    pub fn predict(spec: OwnSpec, capacity: u64, items: u64) -> Result<Prediction, Error> {
         if spec.growth == Growth::Fixed && items > capacity {
             return Err(Error::Full);
         }
         let mut table = Sample::new(CountingFilter::new_table(&spec, capacity)?, items)?;
         table.fill(items)?;
-        Ok(Plan {
+        Ok(Prediction {
             memory: table.allocated().saturating_add((size_of::<Content>() + size_of::<CountingFilter>()) as u64),
             false_positive_rate: table.false_positive_rate(),
             is_estimate: true,

@@ -19,7 +19,7 @@ use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
-use crate::plan::Plan;
+use crate::prediction::Prediction;
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{Payload, Position, Sample, Table};
@@ -44,12 +44,12 @@ impl NativeFilter {
         Ok(NativeFilter { layer: BlockedLayer::new(layer)?, spec, table: None })
     }
 
-    /// Predicts a filter with `items` items. See [`plan`](crate::kind::plan).
-    pub fn plan(spec: OwnSpec, capacity: u64, items: u64) -> Result<Plan, Error> {
+    /// Predicts a filter with `items` items. See [`predict`](crate::kind::predict).
+    pub fn predict(spec: OwnSpec, capacity: u64, items: u64) -> Result<Prediction, Error> {
         let layer = BlockedSpec::new(&spec, capacity)?;
         let BlockShape { probes, .. } = layer.shape;
         let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
-        let plan = Plan {
+        let prediction = Prediction {
             memory: layer.bytes().saturating_add(size_of::<Content>() as u64),
             false_positive_rate: of_layer,
             is_estimate: false,
@@ -58,18 +58,21 @@ impl NativeFilter {
         };
         let overflow_items = items.saturating_sub(capacity);
         match spec.growth {
-            _ if overflow_items == 0 => Ok(plan),
+            _ if overflow_items == 0 => Ok(prediction),
             Growth::Fixed => Err(Error::Full),
             Growth::By(_) => {
                 let mut table =
                     Sample::new(Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?, overflow_items)?;
                 table.fill(overflow_items)?;
                 let of_table = table.false_positive_rate();
-                Ok(Plan {
-                    memory: plan.memory.saturating_add(size_of::<Table>() as u64).saturating_add(table.allocated()),
+                Ok(Prediction {
+                    memory: prediction
+                        .memory
+                        .saturating_add(size_of::<Table>() as u64)
+                        .saturating_add(table.allocated()),
                     false_positive_rate: of_layer + of_table - of_layer * of_table,
                     is_estimate: true,
-                    ..plan
+                    ..prediction
                 })
             }
         }

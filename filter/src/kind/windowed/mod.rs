@@ -20,7 +20,7 @@ use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
-use crate::plan::Plan;
+use crate::prediction::Prediction;
 use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
 use crate::window::Window;
@@ -69,8 +69,8 @@ impl WindowedFilter {
         Ok(self)
     }
 
-    /// Predicts a filter with a steady stream of `items` items per window. See [`plan`](crate::kind::plan).
-    pub fn plan(spec: OwnSpec, capacity: u64, window: Window, items: u64) -> Result<Plan, Error> {
+    /// Predicts a filter with a steady stream of `items` items per window. See [`predict`](crate::kind::predict).
+    pub fn predict(spec: OwnSpec, capacity: u64, window: Window, items: u64) -> Result<Prediction, Error> {
         let overflow_items = match spec.growth {
             _ if window.rolling => 0,
             Growth::Fixed if items > capacity => return Err(Error::Full),
@@ -93,7 +93,7 @@ impl WindowedFilter {
             memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(overflow.allocated());
             rate += (1.0 - rate) * overflow.false_positive_rate();
         }
-        Ok(Plan { memory, false_positive_rate: rate, is_estimate: true, probes: 1, shape: None })
+        Ok(Prediction { memory, false_positive_rate: rate, is_estimate: true, probes: 1, shape: None })
     }
 
     /// Returns the slices.

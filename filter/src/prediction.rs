@@ -15,19 +15,10 @@ pub struct Prediction {
     pub false_positive_rate: f64,
     /// True if the filter has a table, whose size is estimated.
     pub is_estimate: bool,
-}
-
-/// The prediction for a filter with a number of items, with its shape.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
-    /// The bytes that [`Filter::memory_usage`](crate::Filter::memory_usage) returns.
-    pub memory: u64,
-    /// The false-positive rate.
-    pub false_positive_rate: f64,
-    /// True if the filter has a table, whose size is estimated.
-    pub is_estimate: bool,
     /// The number of bits that an item sets in the first layer, or of slots that it fills.
+    #[doc(hidden)]
     pub probes: u32,
     /// The blocks, if the filter has any.
+    #[doc(hidden)]
     pub shape: Option<BlockShape>,
 }
