@@ -19,104 +19,54 @@ struct Field {
     reply: fn(&Context, &Filter),
 }
 
+/// Returns a field, given its argument in upper and lower case.
+const fn field(token: &'static CStr, name: &'static CStr, label: &'static CStr, reply: fn(&Context, &Filter)) -> Field {
+    Field { argument: Argument::token(token, name), label, reply }
+}
+
 /// The fields: first those of the default reply, then those that a client gets one by one or with ALL. All come from
 /// counters; none reads the bits.
 const FIELDS: &[Field] = &[
-    Field {
-        argument: Argument::token(c"CAPACITY", c"capacity"),
-        label: c"Capacity",
-        reply: |ctx, filter| ctx.reply_integer(filter.capacity()),
-    },
-    Field {
-        argument: Argument::token(c"SIZE", c"size"),
-        label: c"Size",
-        reply: |ctx, filter| ctx.reply_integer(filter.memory_usage() as u64),
-    },
-    Field {
-        argument: Argument::token(c"FILTERS", c"filters"),
-        label: c"Number of filters",
-        reply: |ctx, filter| ctx.reply_integer(filter.num_layers() as u64),
-    },
-    Field {
-        argument: Argument::token(c"ITEMS", c"items"),
-        label: c"Number of items inserted",
-        reply: |ctx, filter| ctx.reply_integer(filter.len_at(time_for(ctx, filter))),
-    },
-    Field {
-        argument: Argument::token(c"EXPANSION", c"expansion"),
-        label: c"Expansion rate",
-        reply: |ctx, filter| match filter.expansion() {
-            None => ctx.reply_null(),
-            Some(expansion) => ctx.reply_integer(expansion.into()),
-        },
-    },
-    Field {
-        argument: Argument::token(c"ERROR", c"error"),
-        label: c"Error rate",
-        reply: |ctx, filter| ctx.reply_double(filter.error_rate()),
-    },
-    Field {
-        argument: Argument::token(c"SEED", c"seed"),
-        label: c"Seed",
-        reply: |ctx, filter| match filter.seed() {
-            None => ctx.reply_null(),
-            Some(seed) => ctx.reply_bulk(seed.to_string().as_bytes()),
-        },
-    },
-    Field {
-        argument: Argument::token(c"LAYOUT", c"layout"),
-        label: c"Layout",
-        reply: |ctx, filter| ctx.reply_simple(filter.kind().name()),
-    },
-    Field {
-        argument: Argument::token(c"FILL", c"fill"),
-        label: c"Fill ratio",
-        reply: |ctx, filter| ctx.reply_estimate(filter.fill()),
-    },
-    Field {
-        argument: Argument::token(c"FPR", c"fpr"),
-        label: c"Estimated false positive rate",
-        reply: |ctx, filter| ctx.reply_estimate(filter.false_positive_rate_at(time_for(ctx, filter))),
-    },
-    Field {
-        argument: Argument::token(c"ESTIMATED", c"estimated"),
-        label: c"Number of items is an estimate",
-        reply: |ctx, filter| match filter.is_estimate() {
-            None => ctx.reply_null(),
-            Some(is_estimate) => ctx.reply_bool(is_estimate),
-        },
-    },
-    Field {
-        argument: Argument::token(c"WINDOW", c"window"),
-        label: c"Window",
-        reply: |ctx, filter| {
-            let length = filter.parameters().window.and_then(|window| window.length);
-            reply_number(ctx, length.map(|length| length.get() / 1000));
-        },
-    },
-    Field {
-        argument: Argument::token(c"SLICES", c"slices"),
-        label: c"Slices",
-        reply: |ctx, filter| reply_number(ctx, filter.parameters().window.map(|window| window.slices.into())),
-    },
-    Field {
-        argument: Argument::token(c"REFRESH", c"refresh"),
-        label: c"Refresh",
-        reply: |ctx, filter| ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.refresh)),
-    },
-    Field {
-        argument: Argument::token(c"ROLLING", c"rolling"),
-        label: c"Rolling",
-        reply: |ctx, filter| ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.rolling)),
-    },
-    Field {
-        argument: Argument::token(c"OLDEST", c"oldest"),
-        label: c"Age of the oldest slice",
-        reply: |ctx, filter| {
-            let age = filter.windowed().and_then(|filter| filter.slices().age_at(ctx.now()));
-            reply_number(ctx, age.map(|age| age / 1000));
-        },
-    },
+    field(c"CAPACITY", c"capacity", c"Capacity", |ctx, filter| ctx.reply_integer(filter.capacity())),
+    field(c"SIZE", c"size", c"Size", |ctx, filter| ctx.reply_integer(filter.memory_usage() as u64)),
+    field(c"FILTERS", c"filters", c"Number of filters", |ctx, filter| ctx.reply_integer(filter.num_layers() as u64)),
+    field(c"ITEMS", c"items", c"Number of items inserted", |ctx, filter| {
+        ctx.reply_integer(filter.len_at(time_for(ctx, filter)));
+    }),
+    field(c"EXPANSION", c"expansion", c"Expansion rate", |ctx, filter| {
+        reply_number(ctx, filter.expansion().map(u64::from));
+    }),
+    field(c"ERROR", c"error", c"Error rate", |ctx, filter| ctx.reply_double(filter.error_rate())),
+    field(c"SEED", c"seed", c"Seed", |ctx, filter| match filter.seed() {
+        None => ctx.reply_null(),
+        Some(seed) => ctx.reply_bulk(seed.to_string().as_bytes()),
+    }),
+    field(c"LAYOUT", c"layout", c"Layout", |ctx, filter| ctx.reply_simple(filter.kind().name())),
+    field(c"FILL", c"fill", c"Fill ratio", |ctx, filter| ctx.reply_estimate(filter.fill())),
+    field(c"FPR", c"fpr", c"Estimated false positive rate", |ctx, filter| {
+        ctx.reply_estimate(filter.false_positive_rate_at(time_for(ctx, filter)));
+    }),
+    field(c"ESTIMATED", c"estimated", c"Number of items is an estimate", |ctx, filter| match filter.is_estimate() {
+        None => ctx.reply_null(),
+        Some(is_estimate) => ctx.reply_bool(is_estimate),
+    }),
+    field(c"WINDOW", c"window", c"Window", |ctx, filter| {
+        let length = filter.parameters().window.and_then(|window| window.length);
+        reply_number(ctx, length.map(|length| length.get() / 1000));
+    }),
+    field(c"SLICES", c"slices", c"Slices", |ctx, filter| {
+        reply_number(ctx, filter.parameters().window.map(|window| window.slices.into()));
+    }),
+    field(c"REFRESH", c"refresh", c"Refresh", |ctx, filter| {
+        ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.refresh));
+    }),
+    field(c"ROLLING", c"rolling", c"Rolling", |ctx, filter| {
+        ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.rolling));
+    }),
+    field(c"OLDEST", c"oldest", c"Age of the oldest slice", |ctx, filter| {
+        let age = filter.windowed().and_then(|filter| filter.slices().age_at(ctx.now()));
+        reply_number(ctx, age.map(|age| age / 1000));
+    }),
 ];
 
 fn reply_number(ctx: &Context, number: Option<u64>) {
