@@ -14,9 +14,9 @@ use redis_module::raw;
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
 use crate::family::{BLOOM, Family, Verb};
-use crate::ffi::call;
+use crate::ffi::{OK, call};
 use crate::reply_error::Error;
-use crate::server::{Arg, Context, Defragmenter, Digest, Io, Server};
+use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Encoding};
@@ -189,12 +189,17 @@ unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
 }
 
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
-    // SAFETY: the server hands over a digest and one of our values for the time of the call.
-    let (mut digest, filter) = unsafe { (Digest::new(digest), filter(value)) };
+    // SAFETY: the server hands over one of our values for the time of the call.
+    let filter = unsafe { filter(value) };
     catch_panic(c"digest", (), || {
+        // SAFETY: the server hands over a digest for the time of the call, and only reads the bytes.
+        let add = |bytes: &[u8]| unsafe {
+            call!(RedisModule_DigestAddStringBuffer(digest, bytes.as_ptr().cast(), bytes.len()))
+        };
         // If memory runs out, the digest is incomplete and matches no other.
-        let _ = codec::digest(filter, |bytes| digest.add(bytes));
-        digest.end_sequence();
+        let _ = codec::digest(filter, add);
+        // SAFETY: as above.
+        unsafe { call!(RedisModule_DigestEndSequence(digest)) };
     });
 }
 
@@ -252,20 +257,25 @@ unsafe extern "C" fn defrag(
         // Nobody else uses the value. All addresses are from its allocator, and their owners use the new addresses from
         // then on.
         unsafe {
-            let defragmenter = Defragmenter::new(ctx);
+            // Returns the new address of an allocation, or `None` if its address is good already.
             let relocate = |address: NonNull<u8>| {
-                let moved = defragmenter.relocate(address);
+                let moved = NonNull::new(call!(RedisModule_DefragAlloc(ctx, address.as_ptr().cast())).cast::<u8>());
                 statistics::count_defragmentation(moved.is_some());
                 moved
             };
-            let start = defragmenter.start();
+            // The position at which the last call for this value stopped. The first call has none.
+            let mut start = 0;
+            if call!(RedisModule_DefragCursorGet(ctx, &raw mut start)) != OK {
+                start = 0;
+            }
             if start == 0
                 && let Some(moved) = NonNull::new((*value).cast()).and_then(relocate)
             {
                 *value = moved.as_ptr().cast();
             }
-            let stopped = (*(*value).cast::<Filter>()).relocate(start, relocate, || defragmenter.should_stop());
-            stopped.is_some_and(|position| defragmenter.stop_at(position)).into()
+            let should_stop = || call!(RedisModule_DefragShouldStop(ctx)) != 0;
+            let stopped = (*(*value).cast::<Filter>()).relocate(start, relocate, should_stop);
+            stopped.is_some_and(|position| call!(RedisModule_DefragCursorSet(ctx, position)) == OK).into()
         }
     })
 }

@@ -1,6 +1,6 @@
-//! The arguments of a data type's callbacks: files, digests, and the defragmenter.
+//! The files that a data type's callbacks read and write.
 
-use std::ffi::{CStr, c_char, c_int, c_longlong};
+use std::ffi::{CStr, c_char, c_longlong};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -130,84 +130,5 @@ impl Drop for ServerBuffer {
     fn drop(&mut self) {
         // SAFETY: the allocation is ours, and nothing borrows it any more.
         unsafe { call!(RedisModule_Free(self.start.as_ptr().cast())) };
-    }
-}
-
-/// The digest of a value, for DEBUG DIGEST.
-pub(crate) struct Digest<'a> {
-    digest: *mut raw::RedisModuleDigest,
-    lifetime: PhantomData<&'a mut raw::RedisModuleDigest>,
-}
-
-impl Digest<'_> {
-    /// Wraps a digest.
-    ///
-    /// # Safety
-    ///
-    /// `digest` must be the pointer that the server handed to a callback of a data type, and live for the wrapper's
-    /// lifetime.
-    pub(crate) unsafe fn new(digest: *mut raw::RedisModuleDigest) -> Self {
-        Digest { digest, lifetime: PhantomData }
-    }
-
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
-        // SAFETY: the digest is alive, and the server only reads the bytes.
-        unsafe { call!(RedisModule_DigestAddStringBuffer(self.digest, bytes.as_ptr().cast(), bytes.len())) };
-    }
-
-    /// Ends a sequence of bytes whose order matters.
-    pub(crate) fn end_sequence(&mut self) {
-        // SAFETY: the digest is alive.
-        unsafe { call!(RedisModule_DigestEndSequence(self.digest)) };
-    }
-}
-
-/// The server's defragmenter, which moves allocations.
-pub(crate) struct Defragmenter<'a> {
-    ctx: *mut raw::RedisModuleDefragCtx,
-    lifetime: PhantomData<&'a mut raw::RedisModuleDefragCtx>,
-}
-
-impl Defragmenter<'_> {
-    /// Wraps the defragmenter.
-    ///
-    /// # Safety
-    ///
-    /// `ctx` must be the pointer that the server handed to a callback of a data type, and live for the wrapper's
-    /// lifetime.
-    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleDefragCtx) -> Self {
-        Defragmenter { ctx, lifetime: PhantomData }
-    }
-
-    /// Moves an allocation to a better address, if there is one, and frees the old one. Returns the new address if it
-    /// moved.
-    ///
-    /// # Safety
-    ///
-    /// `address` must be an allocation from the server's allocator, and its owner must use the new address from then
-    /// on.
-    pub(crate) unsafe fn relocate(&self, address: NonNull<u8>) -> Option<NonNull<u8>> {
-        // SAFETY: as promised by the caller.
-        NonNull::new(unsafe { call!(RedisModule_DefragAlloc(self.ctx, address.as_ptr().cast())) }.cast())
-    }
-
-    /// Returns where the last call for the same value [stopped](Self::stop_at), or 0 if this is the first.
-    pub(crate) fn start(&self) -> u64 {
-        let mut cursor = 0;
-        // SAFETY: as `new` promises; the cursor lives for the time of the call.
-        let status = unsafe { call!(RedisModule_DefragCursorGet(self.ctx, &raw mut cursor)) };
-        if status == raw::REDISMODULE_OK as c_int { cursor } else { 0 }
-    }
-
-    /// Returns true if the server wants to continue later. For small values it never does.
-    pub(crate) fn should_stop(&self) -> bool {
-        // SAFETY: as `new` promises.
-        unsafe { call!(RedisModule_DefragShouldStop(self.ctx)) != 0 }
-    }
-
-    /// Stores where the next call continues. Returns false if there is no next call.
-    pub(crate) fn stop_at(&self, cursor: u64) -> bool {
-        // SAFETY: as `new` promises.
-        unsafe { call!(RedisModule_DefragCursorSet(self.ctx, cursor)) == raw::REDISMODULE_OK as c_int }
     }
 }
