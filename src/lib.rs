@@ -9,13 +9,13 @@
 //!  commands/                                the commands
 //!  filter_key   lookahead                   keys that hold filters; prefetching before a command runs
 //!  datatype     info_section                callbacks of the data types; the section of INFO
-//!  rdb_stream                               RDB values in the server's files
 //!  admission                                decides whether a filter may take more memory
 //!  configuration                            the settings
 //!  callback                                 guards every call from C: panics, arity, safe wrappers
 //!  rejection                                rejected commands, for the log and INFO
-//!  server/      statistics    allocation    safe wrappers over the C API; the figures of INFO; the global allocator
-//!  ffi          family        reply_error   calls into C; the names of commands; the errors that clients get
+//!  server/      statistics                  safe wrappers over the C API; the figures of INFO
+//!  allocation   family        reply_error   the global allocator; the names of commands; the errors that clients get
+//!  ffi                                      calls into C
 //!  rejection_reason                         the reasons for rejections, as INFO counts them
 //! ```
 
@@ -30,7 +30,6 @@ mod ffi;
 mod filter_key;
 mod info_section;
 mod lookahead;
-mod rdb_stream;
 mod registration;
 mod rejection;
 mod rejection_reason;

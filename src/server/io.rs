@@ -8,7 +8,11 @@ use std::ptr::NonNull;
 use redis_module::raw;
 
 use super::args::Arg;
+use crate::allocation::can_allocate;
 use crate::ffi::call;
+use oxbloom_filter::DecodeError;
+use oxbloom_filter::internals::Bytes;
+use oxbloom_filter::internals::codec::{Sink, Source, chunk};
 
 /// The longest string that the server may store as a number, in bytes.
 const MAX_NUMBER_LEN: usize = 11;
@@ -38,53 +42,22 @@ impl Io<'_> {
         (!name.is_null()).then(|| unsafe { Arg::new(name) })
     }
 
-    /// Returns `value`, or `None` if this read or an earlier one failed.
-    fn unless_failed<T>(&self, value: T) -> Option<T> {
+    /// Returns true if the last read or an earlier one failed.
+    fn has_failed(&self) -> bool {
         // SAFETY: the file is open.
-        (unsafe { call!(RedisModule_IsIOError(self.io)) } == 0).then_some(value)
+        unsafe { call!(RedisModule_IsIOError(self.io)) != 0 }
     }
 
-    pub(crate) fn read_unsigned(&mut self) -> Option<u64> {
-        // SAFETY: the file is open.
-        let number = unsafe { call!(RedisModule_LoadUnsigned(self.io)) };
-        self.unless_failed(number)
-    }
-
-    pub(crate) fn read_double(&mut self) -> Option<f64> {
-        // SAFETY: the file is open.
-        let number = unsafe { call!(RedisModule_LoadDouble(self.io)) };
-        self.unless_failed(number)
-    }
-
-    pub(crate) fn read_string(&mut self) -> Option<ServerBuffer> {
+    /// Reads a string of about `expected` bytes. If that fails, the server does not report the reason. This assumes a
+    /// lack of memory if twice as many bytes, for the string compressed and decompressed, cannot be allocated now.
+    fn read_string(&mut self, expected: usize) -> Result<ServerBuffer, DecodeError> {
         let mut length = 0;
         // SAFETY: the file is open, and the server writes the length to a place of ours.
         let start = NonNull::new(unsafe { call!(RedisModule_LoadStringBuffer(self.io, &mut length)) });
         let buffer = start.map(|start| ServerBuffer { start, length });
-        self.unless_failed(buffer).flatten()
-    }
-
-    pub(crate) fn write_unsigned(&mut self, number: u64) {
-        // SAFETY: the file is open.
-        unsafe { call!(RedisModule_SaveUnsigned(self.io, number)) };
-    }
-
-    pub(crate) fn write_double(&mut self, number: f64) {
-        // SAFETY: the file is open.
-        unsafe { call!(RedisModule_SaveDouble(self.io, number)) };
-    }
-
-    pub(crate) fn write_string(&mut self, bytes: &[u8]) {
-        // Servers before Redis 7.0 parse a short string as a number, and expect a zero after it, even if it is empty.
-        let mut terminated = [0; MAX_NUMBER_LEN + 1];
-        let start = if bytes.len() <= MAX_NUMBER_LEN {
-            terminated[..bytes.len()].copy_from_slice(bytes);
-            terminated.as_ptr()
-        } else {
-            bytes.as_ptr()
-        };
-        // SAFETY: the file is open, and the server copies the bytes.
-        unsafe { call!(RedisModule_SaveStringBuffer(self.io, start.cast(), bytes.len())) };
+        let is_short = || !can_allocate(expected.saturating_mul(2));
+        let failure = || if is_short() { DecodeError::OutOfMemory } else { DecodeError::Corrupt };
+        buffer.filter(|_| !self.has_failed()).ok_or_else(failure)
     }
 
     /// Writes `command key number data` to an append-only file.
@@ -105,18 +78,72 @@ impl Io<'_> {
     }
 }
 
+/// RDB values.
+impl Source for Io<'_> {
+    type String = ServerBuffer;
+
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
+        // SAFETY: the file is open.
+        let number = unsafe { call!(RedisModule_LoadUnsigned(self.io)) };
+        if self.has_failed() { Err(DecodeError::Corrupt) } else { Ok(number) }
+    }
+
+    fn double(&mut self) -> Result<f64, DecodeError> {
+        // SAFETY: the file is open.
+        let number = unsafe { call!(RedisModule_LoadDouble(self.io)) };
+        if self.has_failed() { Err(DecodeError::Corrupt) } else { Ok(number) }
+    }
+
+    fn string(&mut self) -> Result<ServerBuffer, DecodeError> {
+        self.read_string(chunk::BITS_CHUNK_BYTES)
+    }
+
+    fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
+        let expected = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if !can_allocate(expected) {
+            return Err(DecodeError::OutOfMemory);
+        }
+        let buffer = self.read_string(expected)?;
+        // An empty allocation cannot be adopted.
+        if buffer.length == 0 {
+            return Ok(Bytes::empty());
+        }
+        let buffer = ManuallyDrop::new(buffer);
+        // SAFETY: the server allocated the buffer with its allocator, which is our global allocator, and handed it
+        // over. It has at least one byte.
+        Ok(unsafe { Bytes::adopt(buffer.start.cast(), buffer.length) })
+    }
+}
+
+impl Sink for Io<'_> {
+    fn unsigned(&mut self, number: u64) {
+        // SAFETY: the file is open.
+        unsafe { call!(RedisModule_SaveUnsigned(self.io, number)) };
+    }
+
+    fn double(&mut self, number: f64) {
+        // SAFETY: the file is open.
+        unsafe { call!(RedisModule_SaveDouble(self.io, number)) };
+    }
+
+    fn string(&mut self, bytes: &[u8]) {
+        // Servers before Redis 7.0 parse a short string as a number, and expect a zero after it, even if it is empty.
+        let mut terminated = [0; MAX_NUMBER_LEN + 1];
+        let start = if bytes.len() <= MAX_NUMBER_LEN {
+            terminated[..bytes.len()].copy_from_slice(bytes);
+            terminated.as_ptr()
+        } else {
+            bytes.as_ptr()
+        };
+        // SAFETY: the file is open, and the server copies the bytes.
+        unsafe { call!(RedisModule_SaveStringBuffer(self.io, start.cast(), bytes.len())) };
+    }
+}
+
 /// Bytes that the server allocated for us with its allocator. They are freed when dropped.
 pub(crate) struct ServerBuffer {
     start: NonNull<c_char>,
     length: usize,
-}
-
-impl ServerBuffer {
-    /// Returns the allocation, which the caller must free, and its length.
-    pub(crate) fn into_raw(self) -> (NonNull<u8>, usize) {
-        let buffer = ManuallyDrop::new(self);
-        (buffer.start.cast(), buffer.length)
-    }
 }
 
 impl AsRef<[u8]> for ServerBuffer {

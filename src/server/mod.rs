@@ -7,7 +7,7 @@
 //!  clock        the time, on Context
 //!  reply        replies, on Context
 //!  key          Keyspace and open keys
-//!  io           RDB and AOF files
+//!  io           RDB files, whose values are those of the library, and AOF files
 //!  info_writer  a section of INFO
 //! ```
 //!
@@ -30,5 +30,5 @@ mod reply;
 pub(crate) use args::{Arg, Args, Arity};
 pub(crate) use context::{Context, OwnedString, Server};
 pub(crate) use info_writer::InfoSection;
-pub(crate) use io::{Io, ServerBuffer};
+pub(crate) use io::Io;
 pub(crate) use key::{Keyspace, OpenKey};
