@@ -7,7 +7,7 @@ use redis_module::raw;
 use crate::callback::catch_panic;
 use crate::ffi::{OK, call};
 use crate::rejection;
-use crate::server::{Context, InfoSection};
+use crate::server::Context;
 use crate::statistics;
 
 /// Our version, for INFO.
@@ -29,19 +29,31 @@ pub(crate) fn register(ctx: &Context) -> bool {
 ///
 /// Only the server may call this.
 unsafe extern "C" fn write_section(info: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
-    catch_panic(c"info", (), || {
-        // SAFETY: the server hands over `info` for the time of the call.
-        let Some(section) = (unsafe { InfoSection::begin(info) }) else { return };
-        let numbers =
-            |figures: &[(&CStr, u64)]| figures.iter().for_each(|&(name, figure)| section.number(name, figure));
-        section.text(c"version", VERSION);
+    // SAFETY: the server hands over `info` for the time of the call, and all texts end with a NUL.
+    catch_panic(c"info", (), || unsafe {
+        // The caller of INFO may not have requested the section.
+        if call!(RedisModule_InfoAddSection(info, c"".as_ptr())) != OK {
+            return;
+        }
+        let text = |name: &CStr, text: &CStr| {
+            call!(RedisModule_InfoAddFieldCString(info, name.as_ptr(), text.as_ptr()));
+        };
+        let numbers = |figures: &[(&CStr, u64)]| {
+            for (name, figure) in figures {
+                call!(RedisModule_InfoAddFieldULongLong(info, name.as_ptr(), *figure));
+            }
+        };
+        text(c"version", VERSION);
         numbers(&statistics::totals());
         numbers(&statistics::rejections());
         numbers(&statistics::module_figures());
-        rejection::show_last(|rejection| section.text(c"last_rejection", rejection));
+        rejection::show_last(|rejection| text(c"last_rejection", rejection));
         numbers(&statistics::exporter_figures());
         for (layout, figures) in statistics::by_layout() {
-            section.numbers(layout, figures);
+            // All figures of a layout are in one line.
+            call!(RedisModule_InfoBeginDictField(info, layout.as_ptr()));
+            numbers(&figures);
+            call!(RedisModule_InfoEndDictField(info));
         }
     });
 }

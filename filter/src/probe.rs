@@ -43,7 +43,7 @@ impl Hash {
 /// The way in which an item's probes are spread over blocks: a [`BlockShape`] without its size, with the division of
 /// probes by blocks already done.
 #[derive(Clone, Copy, Debug)]
-pub struct ProbePattern {
+pub(crate) struct ProbePattern {
     /// The number of words in a block.
     pub(crate) words: u8,
     pub(crate) blocks_per_item: u8,

@@ -8,7 +8,6 @@
 //!  reply        replies, on Context
 //!  key          Keyspace and open keys
 //!  io           RDB files, whose values are those of the library, and AOF files
-//!  info_writer  a section of INFO
 //! ```
 //!
 //! Rules for all wrappers:
@@ -22,13 +21,11 @@ mod args;
 pub(crate) mod clock;
 mod context;
 pub(crate) mod feature;
-mod info_writer;
 mod io;
 pub(crate) mod key;
 mod reply;
 
 pub(crate) use args::{Arg, Args, Arity};
 pub(crate) use context::{Context, OwnedString, Server};
-pub(crate) use info_writer::InfoSection;
 pub(crate) use io::Io;
 pub(crate) use key::{Keyspace, OpenKey};
