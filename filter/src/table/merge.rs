@@ -8,7 +8,7 @@ use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merge
 use super::growth::{exceeds_load, is_mostly_void, may_double, must_double, split_in_halves};
 use super::path::Path;
 use super::segment::Segment;
-use super::stored::{END, path_at};
+use super::stored::{END, end_of, path_at};
 use super::{Addressing, Table};
 use crate::error::Error;
 use crate::item_count::{ItemCount, MergeOp};
@@ -88,23 +88,15 @@ impl Table {
     ///
     /// [`Error::OutOfMemory`] if a buffer for the comparison cannot be allocated.
     pub fn holds_the_same(&self, other: &Table) -> Result<bool, Error> {
-        if (self.slots, self.segments) != (other.slots, other.segments) {
-            return Ok(false);
-        }
-        let mut encoded = [Vec::new(), Vec::new()];
-        for ((path, one), (other_path, other)) in self.placed_segments().zip(other.placed_segments()) {
-            let shape = |segment: &Segment| (segment.depth(), segment.log_groups(), segment.slots());
-            if path != other_path || shape(one) != shape(other) {
+        /// The least number of bytes that are compared at a time.
+        const COMPARED: usize = 64 << 10;
+        let mut position = 0;
+        while position < END {
+            let part = self.encode_part(position, COMPARED)?;
+            if part != other.encode_part(position, COMPARED)? {
                 return Ok(false);
             }
-            for (bytes, segment) in encoded.iter_mut().zip([one, other]) {
-                bytes.clear();
-                bytes.try_reserve(segment.encoded_bytes()).map_err(|_| Error::OutOfMemory)?;
-                segment.encode(bytes);
-            }
-            if encoded[0] != encoded[1] {
-                return Ok(false);
-            }
+            position = part.as_deref().and_then(end_of).unwrap_or(END);
         }
         Ok(true)
     }
