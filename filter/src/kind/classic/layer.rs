@@ -322,13 +322,19 @@ impl ClassicLayer {
     /// merge of `sources` alone. Returns true if the layer changed.
     ///
     /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
-    pub fn merge(&mut self, sources: &[&ClassicLayer], op: MergeOp, is_new: bool) -> bool {
-        debug_assert!(sources.iter().all(|source| source.spec == self.spec), "layers of different shapes");
+    pub fn merge<'a>(
+        &mut self,
+        sources: impl Iterator<Item = &'a ClassicLayer> + Clone,
+        op: MergeOp,
+        is_new: bool,
+    ) -> bool {
+        debug_assert!(sources.clone().all(|source| source.spec == self.spec), "layers of different shapes");
         let bytes = self.bytes.as_mut_slice().as_flattened_mut();
-        let (changed, set_bits) = combine_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
+        let bits = sources.clone().map(ClassicLayer::bytes);
+        let (changed, set_bits) = combine_bits(bytes, bits, op, is_new);
         self.set_bits = set_bits;
         if changed || is_new {
-            let items = sources.iter().map(|source| source.items).chain((!is_new).then_some(self.items));
+            let items = sources.map(|source| source.items).chain((!is_new).then_some(self.items));
             let counts = items.map(|items| ItemCount::new(items, false));
             self.items = ItemCount::merged(op, counts, self.estimate()).items();
         }

@@ -112,19 +112,11 @@ impl ClassicFilter {
         room.map_err(|_| Error::OutOfMemory)
     }
 
-    /// Merges layer by layer. `layers` is an empty buffer with capacity for one layer of each source.
-    fn merge_layers<'a>(
-        &mut self,
-        mut layers: Vec<&'a ClassicLayer>,
-        sources: &[(&'a ClassicFilter, u64)],
-        op: MergeOp,
-        is_new: bool,
-    ) -> bool {
+    /// Merges layer by layer.
+    fn merge_layers(&mut self, sources: &[(&ClassicFilter, u64)], op: MergeOp, is_new: bool) -> bool {
         let mut changed = false;
         for (index, target) in self.layers.iter_mut().enumerate() {
-            layers.clear();
-            layers.extend(sources.iter().filter_map(|(source, _)| source.layers.get(index)));
-            changed |= target.merge(&layers, op, is_new);
+            changed |= target.merge(sources.iter().filter_map(|(source, _)| source.layers.get(index)), op, is_new);
         }
         changed
     }
@@ -366,19 +358,17 @@ impl Kind for ClassicFilter {
 
     fn merged(sources: &[(&ClassicFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
         let longest = longest(sources).ok_or(Error::OutOfMemory)?;
-        let layers = try_vec(sources.len())?;
         let mut merged = longest.empty_chain(longest.layers.len(), admit)?;
-        merged.merge_layers(layers, sources, op, true);
+        merged.merge_layers(sources, op, true);
         Ok(merged)
     }
 
     fn merge(&mut self, sources: &[(&ClassicFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
-        let layers = try_vec(sources.len())?;
         let num_layers = self.layers.len();
         if let Some(longest) = longest(sources) {
             self.ensure_layers_like(longest, longest.layers.len(), admit)?;
         }
-        let changed = self.merge_layers(layers, sources, op, false);
+        let changed = self.merge_layers(sources, op, false);
         Ok(changed || self.layers.len() > num_layers)
     }
 

@@ -156,13 +156,18 @@ impl BlockedLayer {
     /// merge of `sources` alone. Returns true if the layer changed.
     ///
     /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
-    pub fn merge(&mut self, sources: &[&BlockedLayer], op: MergeOp, is_new: bool) -> bool {
-        debug_assert!(sources.iter().all(|source| source.spec() == self.spec()), "layers of different shapes");
-        let bytes = self.array.bytes_mut();
-        let (changed, set_bits) = combine_bits(bytes, sources.iter().map(|source| source.bytes()), op, is_new);
+    pub fn merge<'a>(
+        &mut self,
+        sources: impl Iterator<Item = &'a BlockedLayer> + Clone,
+        op: MergeOp,
+        is_new: bool,
+    ) -> bool {
+        debug_assert!(sources.clone().all(|source| source.spec() == self.spec()), "layers of different shapes");
+        let bits = sources.clone().map(BlockedLayer::bytes);
+        let (changed, set_bits) = combine_bits(self.array.bytes_mut(), bits, op, is_new);
         self.set_bits = set_bits;
         if changed || is_new {
-            let operands = sources.iter().map(|source| source.count).chain((!is_new).then_some(self.count));
+            let operands = sources.map(|source| source.count).chain((!is_new).then_some(self.count));
             self.count = ItemCount::merged(op, operands, self.array.shape().items_from_fill(set_bits));
         }
         changed

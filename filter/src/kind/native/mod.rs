@@ -18,7 +18,7 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request, try_vec};
+use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
@@ -183,7 +183,7 @@ impl Kind for NativeFilter {
 
     fn try_clone(&self) -> Result<NativeFilter, Error> {
         let mut copy = self.empty_copy(&mut |_bytes| true)?;
-        copy.layer.merge(&[&self.layer], MergeOp::Union, true);
+        copy.layer.merge(std::iter::once(&self.layer), MergeOp::Union, true);
         copy.table = self.table.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
         Ok(copy)
     }
@@ -285,15 +285,13 @@ impl Kind for NativeFilter {
 
     fn merged(sources: &[(&NativeFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<NativeFilter, Error> {
         let (first, _) = sources.first().ok_or(Error::OutOfMemory)?;
-        let layers = layers_of(sources)?;
         let mut merged = first.empty_copy(&mut *admit)?;
         merged.table = NativeFilter::merged_table(sources.iter().map(|(source, _)| *source), admit)?;
-        merged.layer.merge(&layers, op, true);
+        merged.layer.merge(sources.iter().map(|(source, _)| &source.layer), op, true);
         Ok(merged)
     }
 
     fn merge(&mut self, sources: &[(&NativeFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
-        let layers = layers_of(sources)?;
         let mut changed = false;
         if sources.iter().any(|(source, _)| source.table.is_some()) {
             let all = std::iter::once(&*self).chain(sources.iter().map(|(source, _)| *source));
@@ -306,7 +304,8 @@ impl Kind for NativeFilter {
                 self.table = merged_table;
             }
         }
-        Ok(self.layer.merge(&layers, op, false) || changed)
+        let layers = sources.iter().map(|(source, _)| &source.layer);
+        Ok(self.layer.merge(layers, op, false) || changed)
     }
 
     fn replaced_by_merge(&self, has_grown: bool) -> usize {
@@ -332,13 +331,6 @@ impl Kind for NativeFilter {
             table.relocate(start, relocate, should_stop)
         }
     }
-}
-
-/// Returns the blocks of filters.
-fn layers_of<'a>(filters: &[(&'a NativeFilter, u64)]) -> Result<Vec<&'a BlockedLayer>, Error> {
-    let mut layers = try_vec(filters.len())?;
-    layers.extend(filters.iter().map(|(filter, _)| &filter.layer));
-    Ok(layers)
 }
 
 /// Returns the part of the error rate that the blocks leave for the table: at least a quarter of it.
