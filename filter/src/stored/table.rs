@@ -47,16 +47,13 @@ impl Record {
         fields.zeros(3)?;
         let scale = fields.u64()?;
         let items = ItemCount::from_stored(items);
-        let addressing = match growth {
+        let space = AddressSpace { level, width, scale };
+        let (addressing, is_sound) = match growth {
             Growth::By(_) => {
-                let lengths = FingerprintLengths::from_bytes(lengths).filter(|_| (level, width, scale) == (0, 0, 0));
-                Addressing::Growing(lengths.ok_or(DecodeError::Corrupt)?)
+                let lengths = FingerprintLengths::from_bytes(lengths).ok_or(DecodeError::Corrupt)?;
+                (Addressing::Growing(lengths), (level, width, scale) == (0, 0, 0))
             }
-            Growth::Fixed => Addressing::Fixed(AddressSpace { level, width, scale }),
-        };
-        let is_sound = match addressing {
-            Addressing::Growing(_) => true,
-            Addressing::Fixed(space) => space.is_sound(stamp_bits) && lengths == [0, 0],
+            Growth::Fixed => (Addressing::Fixed(space), space.is_sound(stamp_bits) && lengths == [0, 0]),
         };
         let has_sound_counts = match payload {
             Payload::Nothing | Payload::Count => {
