@@ -159,22 +159,6 @@ fn longest<'a>(chains: &[(&'a ClassicFilter, u64)]) -> Option<&'a ClassicFilter>
 }
 
 impl ClassicFilter {
-    /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Adds layers for items that do not fit,
-    /// and calls `admit` with the bytes that each layer will take.
-    ///
-    /// Not inlined: with all kinds in one function, more registers are spilled.
-    #[inline(never)]
-    pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
-        let mut handled = 0;
-        loop {
-            handled += self.insert_while_room(&hashes[handled..], &mut new[handled..]);
-            if handled == hashes.len() {
-                return Ok(());
-            }
-            self.grow(&mut *admit).map_err(|error| Interrupted { handled, error })?;
-        }
-    }
-
     /// Inserts items in order until one does not fit. Returns the number of items handled.
     fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         let mut handled = 0;
@@ -335,7 +319,10 @@ impl Kind for ClassicFilter {
         layer::contains_hashes(&self.layers, hashes, found);
     }
 
-    #[inline]
+    /// Adds layers for items that do not fit.
+    ///
+    /// Not inlined: with all kinds in one function, more registers are spilled.
+    #[inline(never)]
     fn insert_hashes(
         &mut self,
         hashes: &[Hash],
@@ -344,7 +331,14 @@ impl Kind for ClassicFilter {
         _options: &InsertOptions,
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
-        self.insert_all(hashes, new, admit)
+        let mut handled = 0;
+        loop {
+            handled += self.insert_while_room(&hashes[handled..], &mut new[handled..]);
+            if handled == hashes.len() {
+                return Ok(());
+            }
+            self.grow(&mut *admit).map_err(|error| Interrupted { handled, error })?;
+        }
     }
 
     /// Returns true if the layers that both filters have are equal in shape, pair by pair.

@@ -86,32 +86,6 @@ impl CountingFilter {
         self.table.count_all(hashes, counts);
     }
 
-    /// Adds one occurrence of each item in order, or only of new items, depending on `on_duplicate`. Sets `new[i]` to
-    /// whether item `i` was new.
-    #[inline(never)]
-    pub fn insert_all(
-        &mut self,
-        hashes: &[Hash],
-        new: &mut [bool],
-        on_duplicate: OnDuplicate,
-        admit: Admit<'_>,
-    ) -> Result<(), Interrupted> {
-        for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
-            *new = false;
-            let is_full = self.spec.growth == Growth::Fixed && self.items() >= self.capacity;
-            if (on_duplicate == OnDuplicate::Skip || is_full) && self.table.contains(hash) {
-                if on_duplicate == OnDuplicate::Skip {
-                    continue;
-                }
-            } else if is_full {
-                return Err(Interrupted { handled, error: Error::Full });
-            }
-            *new = self.table.add(hash, admit).map_err(|error| Interrupted { handled, error })?;
-            self.history = self.history.wrapping_add(hash.second);
-        }
-        Ok(())
-    }
-
     /// Removes one occurrence of an item. Returns false if it has none.
     #[inline(never)]
     pub fn remove(&mut self, hash: Hash) -> bool {
@@ -263,7 +237,7 @@ impl Kind for CountingFilter {
         self.table.find_more(hashes, found);
     }
 
-    #[inline]
+    #[inline(never)]
     fn insert_hashes(
         &mut self,
         hashes: &[Hash],
@@ -272,7 +246,21 @@ impl Kind for CountingFilter {
         options: &InsertOptions,
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
-        self.insert_all(hashes, new, options.on_duplicate, admit)
+        let skips_duplicates = options.on_duplicate == OnDuplicate::Skip;
+        for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
+            *new = false;
+            let is_full = self.spec.growth == Growth::Fixed && self.items() >= self.capacity;
+            if (skips_duplicates || is_full) && self.table.contains(hash) {
+                if skips_duplicates {
+                    continue;
+                }
+            } else if is_full {
+                return Err(Interrupted { handled, error: Error::Full });
+            }
+            *new = self.table.add(hash, admit).map_err(|error| Interrupted { handled, error })?;
+            self.history = self.history.wrapping_add(hash.second);
+        }
+        Ok(())
     }
 
     fn is_shaped_like(&self, other: &CountingFilter) -> bool {

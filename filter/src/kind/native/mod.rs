@@ -103,9 +103,10 @@ impl NativeFilter {
     /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Calls `admit` with the bytes that the
     /// filter will take in addition; `admit` may reject them.
     ///
-    /// Not inlined: with all kinds in one function, more registers are spilled.
+    /// Not inlined: with all kinds in one function, more registers are spilled. It has fewer parameters than the trait's
+    /// method, which saves instructions.
     #[inline(never)]
-    pub fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
+    fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
         let handled = if self.table.is_none() { self.layer.insert_while_room(hashes, new) } else { 0 };
         if handled == hashes.len() { Ok(()) } else { self.insert_overflow(handled, hashes, new, admit) }
     }
