@@ -1,6 +1,6 @@
 //! The declaration of a command: its arity, flags, keys and documentation; and its registration with the server.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::ops::Range;
 use std::ptr;
 
@@ -375,7 +375,7 @@ impl RawArguments {
                 raw
             })
             .collect();
-        all.push(raw_argument_with(ptr::null(), ArgumentKind::String));
+        all.push(raw::RedisModuleCommandArg { name: ptr::null(), ..raw_argument(c"", ArgumentKind::String) });
         RawArguments { raw: all, _parts: all_parts }
     }
 }
@@ -396,12 +396,8 @@ impl ArgumentKind {
 }
 
 fn raw_argument(name: &CStr, kind: ArgumentKind) -> raw::RedisModuleCommandArg {
-    raw_argument_with(name.as_ptr(), kind)
-}
-
-fn raw_argument_with(name: *const c_char, kind: ArgumentKind) -> raw::RedisModuleCommandArg {
     raw::RedisModuleCommandArg {
-        name,
+        name: name.as_ptr(),
         type_: kind.as_raw(),
         key_spec_index: if let ArgumentKind::Key(index) = kind { index } else { -1 },
         token: ptr::null(),
