@@ -23,13 +23,11 @@ use super::loader::Loader;
 use crate::array::WORD;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::counting::stored as counting;
-use crate::kind::native::stored as native;
-use crate::kind::windowed::stored as windowed;
+use crate::kind::decode_unsealed;
 use crate::memory::{Admit, request, try_append};
 use crate::stored::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
 use crate::stored::fields::Fields;
-use crate::stored::header::{self, CHECKSUM_BYTES, Preamble};
+use crate::stored::header::{self, CHECKSUM_BYTES};
 use crate::stored::section::{MAX_SECTIONS, Placed, each_part, section_mut, sections};
 use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source, Stored, packing};
 
@@ -52,7 +50,7 @@ impl Format for OwnFormat {
             return Err(DecodeError::Corrupt);
         }
         let first = packing::unpack(packed, MAX_FIRST)?;
-        let (header, short) = decode(&first)?;
+        let (header, short) = decode_unsealed(&first)?;
         request(header.memory, admit)?;
         let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
         let mut loader = Loader::of(header.build()?, encoded)?;
@@ -69,7 +67,7 @@ impl Format for OwnFormat {
     }
 
     fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Header, DecodeError>> {
-        let header = decode(header::unsealed(bytes)?);
+        let header = decode_unsealed(header::unsealed(bytes)?);
         Some(header.and_then(|(header, rest)| rest.is_empty().then_some(header).ok_or(DecodeError::Corrupt)))
     }
 
@@ -77,20 +75,6 @@ impl Format for OwnFormat {
         let is_own = cursor >= FIRST_CHUNK_CURSOR;
         is_own.then(|| SealedChunk::decode(cursor, data)?.check())
     }
-}
-
-/// Decodes a header without its checksum. Returns the bytes after it, too.
-fn decode(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
-    let (code, fields) = header::kind_of(unsealed)?;
-    let decode_records = match code {
-        native::CODE => native::decode_records,
-        counting::CODE => counting::decode_records,
-        windowed::CODE => windowed::decode_records,
-        _ => return Err(DecodeError::NewerVersion),
-    };
-    let mut preamble = Preamble::decode(fields)?;
-    let header = decode_records(&mut preamble)?;
-    Ok((header, preamble.fields.0))
 }
 
 /// Takes the content of a chunk that is stored with the header.

@@ -2,8 +2,9 @@
 //!
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder.
 //! Add its row to [`kinds!`], and its parameters to [`Layout`]. Then the compiler names what is left: [`create`] and
-//! [`predict`] here, and the kind's encoding in the codec. The module needs an option that chooses the kind, and what it
-//! contradicts (`commands/option_rows.rs` and `commands/options.rs`).
+//! [`predict`] here, and the kind's row in `codec/mod.rs`. If the kind has our own encoding, [`decode_unsealed`] needs
+//! its code. The module needs an option that chooses the kind, and what it contradicts (`commands/option_rows.rs` and
+//! `commands/options.rs`).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
@@ -22,6 +23,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{CreateParams, InsertOptions, Layout, OwnSpec, Parameters};
+use crate::stored::header::{self, Preamble};
 use crate::stored::section::MAX_SECTIONS;
 use classic::ClassicFilter;
 use classic::layer::{ClassicHint, ClassicSpec};
@@ -280,6 +282,20 @@ pub(crate) fn predict(params: CreateParams, items: u64) -> Result<Prediction, Er
             ClassicFilter::predict(ClassicSpec::new(growth, stored_expansion), capacity, error_rate, items)
         }
     }
+}
+
+/// Decodes a header of a filter of our own, without its checksum. Returns the bytes after it, too.
+pub(crate) fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
+    let (code, fields) = header::kind_of(unsealed)?;
+    let decode_records = match code {
+        native::stored::CODE => native::stored::decode_records,
+        counting::stored::CODE => counting::stored::decode_records,
+        windowed::stored::CODE => windowed::stored::decode_records,
+        _ => return Err(DecodeError::NewerVersion),
+    };
+    let mut preamble = Preamble::decode(fields)?;
+    let header = decode_records(&mut preamble)?;
+    Ok((header, preamble.fields.0))
 }
 
 /// The place where a filter looks for an item first, and its hash function. If the filter is gone, a prefetch has no
