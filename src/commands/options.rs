@@ -100,10 +100,11 @@ impl Options {
         }
     }
 
-    /// Returns the kind of the filter: the most special one that the options ask for, or that of the configuration.
+    /// Returns the kind of the filter: the one that the options ask for, or that of the configuration. Only the first
+    /// kind, [`Native`](FilterKind::Native), may be combined with another.
     fn kind(&self) -> FilterKind {
-        let by_precedence = [FilterKind::Windowed, FilterKind::Counting, FilterKind::Classic, FilterKind::Native];
-        by_precedence.into_iter().find(|&kind| self.kinds.has(kind)).unwrap_or_else(configuration::layout)
+        let asked = FilterKind::ALL.iter().rfind(|&&kind| self.kinds.has(kind));
+        asked.copied().unwrap_or_else(configuration::layout)
     }
 
     /// Rejects options that exclude each other.
