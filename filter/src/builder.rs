@@ -9,7 +9,7 @@ use crate::error::{Error, InvalidWindow};
 use crate::filter::Filter;
 use crate::kind;
 use crate::prediction::Prediction;
-use crate::spec::{CreateParams, ErrorRate, Growth, Layout};
+use crate::spec::{CreateParams, DEFAULT_STORED_EXPANSION, ErrorRate, Growth, Layout};
 use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 
 /// The options of a new filter. See [`Filter::builder`].
@@ -343,9 +343,6 @@ impl fmt::Debug for HiddenSeed {
         f.write_str("..")
     }
 }
-
-/// The expansion that RedisBloom stores in a filter that does not grow, unless the client gave another.
-const DEFAULT_STORED_EXPANSION: u32 = 2;
 
 /// Returns an unpredictable seed from the system's random numbers: those of the standard library would repeat after a
 /// fork. If the system's fail, falls back to the standard library, as [`seed`](FilterBuilder::seed) says.

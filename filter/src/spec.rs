@@ -89,6 +89,9 @@ pub enum Layout {
     },
 }
 
+/// The expansion that RedisBloom stores in a filter that does not grow, unless the client gave another.
+pub const DEFAULT_STORED_EXPANSION: u32 = 2;
+
 /// The parameters of a filter of our own, except its capacity.
 #[derive(Clone, Copy, PartialEq)]
 pub struct OwnSpec {

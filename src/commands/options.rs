@@ -8,7 +8,8 @@ use crate::reply_error::Error;
 use crate::server::{Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
-    CreateParams, DEFAULT_SLICES, ErrorRate, FilterKind, Growth, InsertOptions, Layout, OnDuplicate, Window,
+    CreateParams, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FilterKind, Growth, InsertOptions, Layout,
+    OnDuplicate, Window,
 };
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
@@ -142,7 +143,7 @@ impl Options {
                 FilterKind::Counting => Layout::Counting { seed: seed() },
                 FilterKind::Windowed => Layout::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
                 FilterKind::Classic => {
-                    Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_EXPANSION) }
+                    Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
                 }
             },
         })
@@ -165,6 +166,3 @@ impl Options {
         options.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
     }
 }
-
-/// The expansion that RedisBloom stores for a filter that does not grow, unless the client gave another.
-const DEFAULT_EXPANSION: u32 = 2;
