@@ -9,7 +9,7 @@
 //! fastbloom 0.17 is a classic filter: `k` probes, `k` cache lines, and no operation on several items that would
 //! overlap their cache misses. It is measured with its default hasher, SipHash-1-3, and with foldhash, which its
 //! documentation shows and its own benchmarks use. Ours is a fixed filter, which has the tight memory budget. It is
-//! measured item by item, and with all items at once, which the library divides into batches of 32.
+//! measured item by item, and with all items at once, which the library divides into batches.
 //!
 //! - Items are created before the clock starts, in one array that is read from start to end, so that the processor
 //!   prefetches them. The compiler does not know their length.

@@ -4,7 +4,7 @@ use crate::hash::{Hash, Hasher};
 
 /// The number of items that are handled together. A processor can wait for about two dozen cache misses at a time. A
 /// batch is large enough for that, and small enough that prefetched lines are still in the cache when they are read.
-pub const BATCH: usize = 32;
+pub const BATCH: usize = 64;
 
 /// The size in bytes up to which a layer that is used often stays in the processor's L1 cache, and needs no prefetch.
 pub(crate) const IN_CACHE: usize = 32 << 10;
@@ -37,15 +37,15 @@ impl HashedBatch {
 
 /// A subset of the items of a batch. Bit `i` stands for item `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BatchMask(u32);
+pub(crate) struct BatchMask(u64);
 
 impl BatchMask {
     pub(crate) const EMPTY: BatchMask = BatchMask(0);
 
     /// Returns the first `len` items, at most [`BATCH`].
     pub(crate) fn first(len: usize) -> BatchMask {
-        const { assert!(BATCH == u32::BITS as usize) }
-        BatchMask(u32::MAX.checked_shr((BATCH - len.min(BATCH)) as u32).unwrap_or(0))
+        const { assert!(BATCH == u64::BITS as usize) }
+        BatchMask(u64::MAX.checked_shr((BATCH - len.min(BATCH)) as u32).unwrap_or(0))
     }
 
     #[inline]
@@ -54,7 +54,7 @@ impl BatchMask {
         std::iter::from_fn(move || {
             let item = left.trailing_zeros();
             left &= left.wrapping_sub(1);
-            (item < u32::BITS).then_some(item as usize)
+            (item < u64::BITS).then_some(item as usize)
         })
     }
 

@@ -86,7 +86,7 @@ impl Filter {
     /// Returns for each item whether it may be in the filter.
     ///
     /// Several times faster than one item at a time if the filter is larger than the processor's cache, since the cache
-    /// misses of 32 items overlap.
+    /// misses of 64 items overlap.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;

@@ -126,7 +126,7 @@ impl Report<'_> {
              `cargo bench -p oxbloom-comparison --bench filter` measures full filters without a server. It compares them with \
              the crate `fastbloom`, which is measured with its default hasher (SipHash) and with foldhash. Times are in \
              nanoseconds an item, with the 95 % confidence interval of the median in brackets.\n\n\
-             | capacity | error rate | | oxbloom, batches of 32 | oxbloom, one by one | fastbloom | fastbloom, foldhash |\n\
+             | capacity | error rate | | oxbloom, batches | oxbloom, one by one | fastbloom | fastbloom, foldhash |\n\
              |--:|--:|---|--:|--:|--:|--:|\n",
         );
         let own: Vec<_> = self.library.iter().filter(|row| row.library == "oxbloom-batches").collect();

@@ -42,7 +42,7 @@ pub(crate) fn markdown(plan: &Plan, results: &Results, operations: &Operations, 
          - **A single item in a command**: expect little gain. With any module, the server spends most of this time \
          on its own work: it receives the command, finds the key, and sends the reply.\n\
          - **Many items in a command**: expect more, most of all from filters that are larger than the processor's cache, \
-         because oxbloom waits for the memory of 32 items at the same time.\n\
+         because oxbloom waits for the memory of 64 items at the same time.\n\
          - **BF.MERGE** of two filters of {merged}: {into_one} if one of them is the destination, {into_new} if the \
          destination is a new key, and {of_counting} if both have COUNTING. All other clients wait.\n\
          - **COPY** of such a filter into a new key: {copy}. As with BF.MERGE, the system first has to provide the \
