@@ -19,7 +19,7 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::codec::{self, Encoding};
+use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding};
 
 /// A data type: the values of an encoding.
 struct DataType {
@@ -161,8 +161,8 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
     save_or_exit(c"aof_rewrite", || {
         let loadchunk = DataType::of(filter).family.replicated_name(Verb::Loadchunk);
-        let emit = |cursor: u64, data: &[u8]| file.write_command(loadchunk, key, cursor, data);
-        codec::dump(filter, emit).is_ok()
+        let mut write = |chunk: DumpChunk| file.write_command(loadchunk, key, chunk.cursor, &chunk.data);
+        codec::dump(filter).all(|chunk| chunk.map(&mut write).is_ok())
     });
 }
 

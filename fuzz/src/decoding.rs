@@ -334,9 +334,8 @@ fn bits(filter: &Filter) -> Vec<u8> {
 
 /// Returns the header and all chunks with their cursors, which are equal for equal filters.
 pub(crate) fn whole(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
-    let mut chunks = Vec::new();
-    codec::dump(filter, |cursor, chunk| chunks.push((cursor, chunk.to_vec()))).expect("little memory");
-    chunks
+    let chunks = codec::dump(filter).map(|chunk| chunk.expect("little memory"));
+    chunks.map(|chunk| (chunk.cursor, chunk.data.into_owned())).collect()
 }
 
 /// Returns the filter of a header, if it is small.
@@ -672,7 +671,8 @@ impl Subject {
 
     /// Requests a chunk, and checks that it loads into an empty copy of the filter.
     fn ask(&self, cursor: u64) {
-        let Some(chunk) = codec::next_chunk(&self.filter, cursor).expect("little memory") else { return };
+        let chunk = codec::next_chunk(&self.filter, cursor).expect("little memory");
+        let Some(chunk) = chunk.filter(|chunk| chunk.cursor != codec::HEADER_CURSOR) else { return };
         let mut copy = emptied(&self.filter);
         let loaded = codec::load_chunk(&mut copy, chunk.cursor, &chunk.data, Origin::Replication, &mut |_| true);
         assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*chunk.data));

@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, SealedChunk};
-use oxbloom_filter::internals::codec::{self, Encoding, Header, Origin};
+use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding, Header, Origin};
 use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -193,13 +193,12 @@ impl Subject {
         }
         let mut other = header.build().expect("little memory");
         let Some(tags) = other.windowed().and(codec::tags(&other)) else { return Some(()) };
-        let mut parts = Vec::new();
-        codec::dump(&self.filter, |cursor, data| parts.push((cursor, data.to_vec()))).expect("little memory");
-        for (cursor, data) in &parts[1..] {
-            let sound = SealedChunk::decode(*cursor, data).expect("a chunk");
+        for part in codec::dump(&self.filter).skip(1) {
+            let DumpChunk { cursor, data } = part.expect("little memory");
+            let sound = SealedChunk::decode(cursor, &data).expect("a chunk");
             let tag = tags[usize::from(sound.end > crate::part::END)];
             let data = chunk::seal(sound.content, sound.end, tag).expect("little memory");
-            let _ = codec::load_chunk(&mut other, *cursor, &data, Origin::Client, &mut |_| true);
+            let _ = codec::load_chunk(&mut other, cursor, &data, Origin::Client, &mut |_| true);
         }
         // A header and chunks that a client loads need not agree.
         self.replace(other);

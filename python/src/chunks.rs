@@ -37,10 +37,6 @@ impl Chunks {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(u64, Bound<'py, PyBytes>)>> {
         let chunk = match self.cursor.load(Ordering::Relaxed) {
-            START => {
-                let header = self.filter.get().with(py, codec::encode_header)?.map_err(failed)?;
-                Some((codec::HEADER_CURSOR, header))
-            }
             END => None,
             cursor => self.filter.get().with(py, |filter| next(filter, cursor))?.map_err(failed)?,
         };

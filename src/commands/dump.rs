@@ -9,7 +9,7 @@ use crate::reply_error::{Error, Limit};
 use crate::server::{Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::DecodeError;
-use oxbloom_filter::internals::codec::{self, DumpChunk, Header, LoadedChunk, Origin};
+use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin};
 
 /// `BF.SCANDUMP key iterator`
 ///
@@ -19,8 +19,6 @@ pub(super) fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     let chunk = match args.at(2).integer().ok_or(Error::ScanCursor)? {
-        0 => codec::encode_header(filter)
-            .map(|header| Some(DumpChunk { cursor: codec::HEADER_CURSOR, data: header.into() })),
         ..0 => Ok(None),
         cursor => codec::next_chunk(filter, cursor.unsigned_abs()),
     };

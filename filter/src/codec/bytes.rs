@@ -10,7 +10,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{HEADER_CURSOR, Header, Loader, Origin, encode_header, is_header, next_chunk};
+use super::{DumpChunk, Header, Loader, Origin, dump, is_header};
 use crate::error::{DecodeError, Error};
 use crate::filter::{Filter, or_abort};
 use crate::memory::try_append;
@@ -39,11 +39,9 @@ impl Filter {
     pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         try_append(&mut bytes, &[&MAGIC])?;
-        append_chunk(&mut bytes, HEADER_CURSOR, &encode_header(self)?)?;
-        let mut cursor = HEADER_CURSOR;
-        while let Some(chunk) = next_chunk(self, cursor)? {
-            cursor = chunk.cursor;
-            append_chunk(&mut bytes, cursor, &chunk.data)?;
+        for chunk in dump(self) {
+            let DumpChunk { cursor, data } = chunk?;
+            try_append(&mut bytes, &[&cursor.to_le_bytes(), &(data.len() as u64).to_le_bytes(), &data])?;
         }
         let checksum = xxh3_64(&bytes).to_le_bytes();
         try_append(&mut bytes, &[&checksum])?;
@@ -122,24 +120,14 @@ impl PartialEq for Filter {
 impl Filter {
     /// Compares filters as `==` does, but returns [`Error::OutOfMemory`] where that aborts.
     pub fn try_eq(&self, other: &Filter) -> Result<bool, Error> {
-        if encode_header(self)? != encode_header(other)? {
-            return Ok(false);
-        }
-        let mut cursor = HEADER_CURSOR;
-        loop {
-            match (next_chunk(self, cursor)?, next_chunk(other, cursor)?) {
-                (None, None) => return Ok(true),
-                (Some(chunk), Some(of_other)) if chunk.cursor == of_other.cursor && chunk.data == of_other.data => {
-                    cursor = chunk.cursor;
-                }
-                _ => return Ok(false),
+        let mut others = dump(other);
+        for chunk in dump(self) {
+            if Some(chunk?) != others.next().transpose()? {
+                return Ok(false);
             }
         }
+        Ok(others.next().is_none())
     }
-}
-
-fn append_chunk(bytes: &mut Vec<u8>, cursor: u64, data: &[u8]) -> Result<(), Error> {
-    try_append(bytes, &[&cursor.to_le_bytes(), &(data.len() as u64).to_le_bytes(), data])
 }
 
 fn take_chunk<'a>(fields: &mut Fields<'a>) -> Result<(u64, &'a [u8]), DecodeError> {

@@ -140,24 +140,23 @@ impl Header {
     }
 }
 
-/// Returns the chunk after `cursor`, or `None` after the last. The first chunk is the one after [`HEADER_CURSOR`].
+/// Returns the chunk after `cursor`, or `None` after the last. The header is the one after 0.
 pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+    if cursor == 0 {
+        return Ok(Some(DumpChunk { cursor: HEADER_CURSOR, data: encode_header(filter)?.into() }));
+    }
     for_each_kind!(filter.content(), filter => filter.next_chunk(cursor))
 }
 
-/// Hands a whole dump stream to `emit`: the header, then the chunks, each with its cursor.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if one of them cannot be allocated.
-pub fn dump(filter: &Filter, mut emit: impl FnMut(u64, &[u8])) -> Result<(), Error> {
-    emit(HEADER_CURSOR, &encode_header(filter)?);
-    let mut cursor = HEADER_CURSOR;
-    while let Some(chunk) = next_chunk(filter, cursor)? {
-        cursor = chunk.cursor;
-        emit(cursor, &chunk.data);
-    }
-    Ok(())
+/// Returns an iterator over a whole dump stream: the header, and then the chunks. An item is [`Error::OutOfMemory`] if
+/// it cannot be allocated.
+pub fn dump(filter: &Filter) -> impl Iterator<Item = Result<DumpChunk<'_>, Error>> {
+    let mut cursor = 0;
+    std::iter::from_fn(move || {
+        let chunk = next_chunk(filter, cursor).transpose()?;
+        cursor = chunk.as_ref().map_or(cursor, |chunk| chunk.cursor);
+        Some(chunk)
+    })
 }
 
 /// Hands everything that distinguishes a filter to `add`: its header and its content. Bits are not copied.

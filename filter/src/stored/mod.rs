@@ -56,6 +56,7 @@ pub enum Origin {
 }
 
 /// A chunk of a dump stream.
+#[derive(PartialEq)]
 pub struct DumpChunk<'a> {
     /// The cursor with which this chunk is loaded and the next one is requested.
     pub cursor: u64,

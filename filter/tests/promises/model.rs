@@ -95,9 +95,8 @@ pub(crate) fn content_bytes(filter: &Filter) -> Vec<u8> {
 
 /// Returns the chunks of a dump, each with its cursor.
 pub(crate) fn chunks(filter: &Filter) -> Vec<(u64, Vec<u8>)> {
-    let mut all = Vec::new();
-    codec::dump(filter, |cursor, data| all.push((cursor, data.to_vec()))).unwrap();
-    all.split_off(1)
+    let chunks = codec::dump(filter).skip(1).map(|chunk| chunk.unwrap());
+    chunks.map(|chunk| (chunk.cursor, chunk.data.into_owned())).collect()
 }
 
 /// Returns the header and the content of a filter. Filters are the same if both are equal.

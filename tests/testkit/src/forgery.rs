@@ -260,9 +260,9 @@ impl Forgery {
             let bits = filter.chain().iter().map(|layer| layer.bytes().to_vec()).collect();
             return Forgery::with_content(true, header, bits, Vec::new());
         }
-        let mut chunks = Vec::new();
-        codec::dump(filter, |cursor, chunk| chunks.push((cursor, chunk.to_vec()))).expect("little memory");
-        let mut contents = chunks.split_off(1).into_iter().map(|(_, mut chunk)| {
+        let mut chunks = codec::dump(filter).map(|chunk| chunk.expect("little memory").data.into_owned());
+        let header = chunks.next().expect("a header");
+        let mut contents = chunks.map(|mut chunk| {
             chunk.truncate(chunk.len() - 16);
             chunk
         });
@@ -270,7 +270,6 @@ impl Forgery {
             Content::Native(filter) if filter.layer().set_bits() > 0 => contents.by_ref().take(1).collect(),
             _ => Vec::new(),
         };
-        let header = chunks.remove(0).1;
         let parts: Vec<_> = contents.collect();
         assert!(parts.len() <= table_records(&header).len(), "one chunk for each table");
         Forgery::with_content(false, header, bits, parts)
