@@ -94,11 +94,6 @@ enum Guarantee {
     Distinct,
 }
 
-impl Guarantee {
-    /// The guarantees, the stronger one first.
-    const ALL: [Guarantee; 2] = [Guarantee::Counted, Guarantee::Distinct];
-}
-
 impl BlockShape {
     /// Returns the shape with the fewest blocks per item, and then the fewest blocks, that holds `capacity` items (at
     /// least 1) at an error rate of at most `rate`, within `budget`. For a layer of up to 31 words, returns the shape
@@ -113,7 +108,8 @@ impl BlockShape {
     pub fn choose(capacity: u64, rate: f64, budget: Budget) -> Option<BlockShape> {
         debug_assert!(capacity > 0, "a layer for no items has no size");
         let rate = rate.max(LOWEST_ERROR_RATE);
-        let target = Target { capacity, rate };
+        // The stronger guarantee first.
+        let targets = [Guarantee::Counted, Guarantee::Distinct].map(|guarantee| Target { capacity, rate, guarantee });
         let optimum = capacity as f64 * textbook_bits_per_item(rate);
         let limit = match budget {
             Budget::Tight => optimum * SPEED_BUDGET,
@@ -127,7 +123,7 @@ impl BlockShape {
         };
         let words = words_for(bits).saturating_add(SPARE_WORDS);
         if words <= max_small_words
-            && let Some(shape) = target.small(words)
+            && let Some(shape) = targets.into_iter().find_map(|target| target.small(words))
         {
             return Some(shape);
         }
@@ -139,9 +135,11 @@ impl BlockShape {
             // Rounded down to whole lines, so that the layer is no larger than RedisBloom's.
             Budget::RedisBloom { .. } => blocks_for(limit)?.min(words / u64::from(WORDS_PER_LINE)),
         };
+        let in_lines =
+            |max: u64| targets.into_iter().find_map(|target| target.search(WORDS_PER_LINE, min.min(max), max));
         // One block over the budget still is a good shape, and rounding may need it.
-        let one_more = || target.in_lines(min, max + 1);
-        target.in_lines(min, max).or_else(one_more).or_else(|| target.over_budget(max))
+        let one_more = || in_lines(max + 1);
+        in_lines(max).or_else(one_more).or_else(|| targets[1].over_budget(max))
     }
 
     /// Returns true if no operation on a layer of this shape can be out of bounds.
@@ -227,25 +225,47 @@ struct Target {
     capacity: u64,
     /// The error rate.
     rate: f64,
+    guarantee: Guarantee,
 }
 
 impl Target {
     /// Returns the best shape of `min` to `max` blocks with this number of words.
-    fn search(self, words: u8, guarantee: Guarantee, min: u64, max: u64) -> Option<BlockShape> {
-        let Target { capacity, rate } = self;
-        Search { capacity, rate, blocks_per_item: 1, words, guarantee }.fewest_blocks_per_item(min, max)
+    fn search(self, words: u8, min: u64, max: u64) -> Option<BlockShape> {
+        Search { target: self, blocks_per_item: 1, words }.fewest_blocks_per_item(min, max)
     }
 
-    /// Returns the best shape of at most `words` words: see the function [`small`].
+    /// Returns the shape of a layer of at most `words` words. Up to 31 words form one block, with as few words as
+    /// possible, or cache lines if these need no more. More words form cache lines if these fit, otherwise blocks that
+    /// use up the words.
     fn small(self, words: u64) -> Option<BlockShape> {
-        let fits = |guarantee| small(words, |size, min, max| self.search(size, guarantee, min, max));
-        Guarantee::ALL.into_iter().find_map(fits)
-    }
-
-    /// Returns the best shape of `min` to `max` cache lines.
-    fn in_lines(self, min: u64, max: u64) -> Option<BlockShape> {
-        let fits = |guarantee| self.search(WORDS_PER_LINE, guarantee, min.min(max), max);
-        Guarantee::ALL.into_iter().find_map(fits)
+        if words <= MAX_WORDS.into() {
+            let mut low = 1;
+            let mut high = words as u8;
+            let mut best = self.search(high, 1, 1)?;
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if let Some(shape) = self.search(middle, 1, 1) {
+                    best = shape;
+                    high = middle;
+                } else {
+                    low = middle + 1;
+                }
+            }
+            // Look-ups in two or three cache lines are faster than in one block with as many words.
+            let lines = u64::from(high / WORDS_PER_LINE);
+            let is_of_lines = high.is_multiple_of(WORDS_PER_LINE);
+            let in_lines = if is_of_lines { self.search(WORDS_PER_LINE, lines, lines) } else { None };
+            return in_lines.or(Some(best));
+        }
+        self.search(WORDS_PER_LINE, 1, words / u64::from(WORDS_PER_LINE)).or_else(|| {
+            let mut sizes: [u8; 16] = std::array::from_fn(|size| 2 * WORDS_PER_LINE + size as u8);
+            sizes.sort_by_key(|&size| words % u64::from(size));
+            // Other sizes would waste more than they save.
+            sizes.into_iter().take(4).find_map(|size| {
+                let blocks = words / u64::from(size);
+                self.search(size, blocks, blocks)
+            })
+        })
     }
 
     /// Returns the best shape of more than `max` cache lines, for rates that no shape within the budget reaches.
@@ -254,21 +274,19 @@ impl Target {
         let mut max = max.max(blocks_for(self.capacity as f64 * whole_probes_bits_per_item(self.rate))?);
         loop {
             max = max.checked_add(max / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
-            if let Some(shape) = self.search(WORDS_PER_LINE, Guarantee::Distinct, min, max) {
+            if let Some(shape) = self.search(WORDS_PER_LINE, min, max) {
                 return Some(shape);
             }
         }
     }
 }
 
-/// A search for the smallest layer that keeps a guarantee, with a given number of blocks per item.
+/// A search for the smallest layer, with a given number of blocks per item.
 #[derive(Clone, Copy)]
 struct Search {
-    capacity: u64,
-    rate: f64,
+    target: Target,
     blocks_per_item: u8,
     words: u8,
-    guarantee: Guarantee,
 }
 
 impl Search {
@@ -293,7 +311,7 @@ impl Search {
     /// Returns the best number of probes for `blocks` blocks, if it keeps the rate.
     fn keeps_rate(&self, blocks: u64) -> Option<u8> {
         let (probes, rate) = self.best_probes(blocks, self.textbook_probes(blocks));
-        (rate <= self.rate).then_some(probes)
+        (rate <= self.target.rate).then_some(probes)
     }
 
     /// Returns the shape with the fewest blocks between `min` and `max`, to within 0.1 %, that keeps the rate.
@@ -310,7 +328,7 @@ impl Search {
         while high - low >= step {
             let blocks = low + (high - low) / 2;
             let (better, rate) = self.best_probes(blocks, probes);
-            if rate <= self.rate {
+            if rate <= self.target.rate {
                 high = blocks;
                 probes = better;
                 best = self.shape(blocks, probes);
@@ -328,16 +346,17 @@ impl Search {
     /// Returns the textbook optimum `ln 2 * bits / items`, at which the search for the best number of probes starts.
     fn textbook_probes(&self, blocks: u64) -> u8 {
         let bits = blocks * u64::from(self.words) * WORD_BITS;
-        let probes = LN_2 * bits as f64 / self.capacity as f64;
+        let probes = LN_2 * bits as f64 / self.target.capacity as f64;
         self.probe_range(probes as i64)
     }
 
     /// Returns the number of probes with the lowest error rate, and that rate, by descent from `probes`.
     fn best_probes(&self, blocks: u64, probes: u8) -> (u8, f64) {
+        let Target { capacity, rate, guarantee } = self.target;
         let rate = |probes: u8| {
-            let items = match self.guarantee {
-                Guarantee::Counted => items_offered(self.capacity, self.rate, probes),
-                Guarantee::Distinct => self.capacity as f64,
+            let items = match guarantee {
+                Guarantee::Counted => items_offered(capacity, rate, probes),
+                Guarantee::Distinct => capacity as f64,
             };
             self.shape(blocks, probes).false_positive_rate(items)
         };
@@ -358,7 +377,7 @@ impl Search {
     /// Clamps a number of probes to at least one per block, and at most about twice the number of a textbook filter for
     /// the rate.
     fn probe_range(&self, probes: i64) -> u8 {
-        let max = (2.0 * -libm::log2(self.rate)) as i64 + 2;
+        let max = (2.0 * -libm::log2(self.target.rate)) as i64 + 2;
         probes.clamp(i64::from(self.blocks_per_item), max.clamp(i64::from(self.blocks_per_item), i64::from(u8::MAX)))
             as u8
     }
@@ -529,39 +548,6 @@ pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
         exponent >>= 1;
     }
     result
-}
-
-/// Returns the shape of a layer of at most `words` words. Up to 31 words form one block, with as few words as possible,
-/// or cache lines if these need no more. More words form cache lines if these fit, otherwise blocks that use up the
-/// words. `fits` searches for a shape, given the words of a block and the minimum and maximum number of blocks.
-fn small(words: u64, fits: impl Fn(u8, u64, u64) -> Option<BlockShape>) -> Option<BlockShape> {
-    if words <= MAX_WORDS.into() {
-        let mut low = 1;
-        let mut high = words as u8;
-        let mut best = fits(high, 1, 1)?;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if let Some(shape) = fits(middle, 1, 1) {
-                best = shape;
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        // Look-ups in two or three cache lines are faster than in one block with as many words.
-        let lines = u64::from(high / WORDS_PER_LINE);
-        let in_lines = if high.is_multiple_of(WORDS_PER_LINE) { fits(WORDS_PER_LINE, lines, lines) } else { None };
-        return in_lines.or(Some(best));
-    }
-    fits(WORDS_PER_LINE, 1, words / u64::from(WORDS_PER_LINE)).or_else(|| {
-        let mut sizes: [u8; 16] = std::array::from_fn(|size| 2 * WORDS_PER_LINE + size as u8);
-        sizes.sort_by_key(|&size| words % u64::from(size));
-        // Other sizes would waste more than they save.
-        sizes.into_iter().take(4).find_map(|size| {
-            let blocks = words / u64::from(size);
-            fits(size, blocks, blocks)
-        })
-    })
 }
 
 /// Returns the number of words for `bits` bits, rounded up as RedisBloom does.
