@@ -1,6 +1,7 @@
 //! What an encoding is: [`Format`] is what it defines without a filter, and [`Encoded`] what it does with one.
 //!
-//! To add an encoding, implement both in a file of its own, and add its row to [`Encoding`](super::Encoding).
+//! To add an encoding, implement both in a file of its own, and add its row to [`Encoding`](super::Encoding). In the
+//! module, its data type needs a row (`datatype.rs`).
 
 use super::Header;
 use crate::error::{DecodeError, Error};
