@@ -1,7 +1,7 @@
 //! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
 //!
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder.
-//! Add its row to [`kinds!`], and its parameters to [`Layout`]. Then the compiler names what is left: [`create`] and
+//! Add its row to `kinds!`, and its parameters to [`Layout`]. Then the compiler names what is left: [`create`] and
 //! [`predict`] here, and the kind's row in `codec/mod.rs`. If the kind has our own encoding, [`decode_unsealed`] needs
 //! its code. The module needs an option that chooses the kind, and what it contradicts (`commands/option_rows.rs` and
 //! `commands/options.rs`).

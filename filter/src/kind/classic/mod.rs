@@ -32,7 +32,7 @@ impl ClassicFilter {
         Ok(chain)
     }
 
-    /// Predicts a filter with `items` items. See [`predict`](crate::kind::predict).
+    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
     pub fn predict(spec: ClassicSpec, capacity: u64, error_rate: ErrorRate, items: u64) -> Result<Prediction, Error> {
         let mut layer = spec.first(capacity, error_rate.get())?;
         let probes = layer.probes;

@@ -48,7 +48,7 @@ impl CountingFilter {
         }
     }
 
-    /// Predicts a filter with `items` items. See [`predict`](crate::kind::predict).
+    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
     pub fn predict(spec: OwnSpec, capacity: u64, items: u64) -> Result<Prediction, Error> {
         if spec.growth == Growth::Fixed && items > capacity {
             return Err(Error::Full);

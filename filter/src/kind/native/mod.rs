@@ -44,7 +44,7 @@ impl NativeFilter {
         Ok(NativeFilter { layer: BlockedLayer::new(layer)?, spec, table: None })
     }
 
-    /// Predicts a filter with `items` items. See [`predict`](crate::kind::predict).
+    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
     pub fn predict(spec: OwnSpec, capacity: u64, items: u64) -> Result<Prediction, Error> {
         let layer = BlockedSpec::new(&spec, capacity)?;
         let BlockShape { probes, .. } = layer.shape;
@@ -103,8 +103,8 @@ impl NativeFilter {
     /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Calls `admit` with the bytes that the
     /// filter will take in addition; `admit` may reject them.
     ///
-    /// Not inlined: with all kinds in one function, more registers are spilled. It has fewer parameters than the trait's
-    /// method, which saves instructions.
+    /// Not inlined: with all kinds in one function, more registers are spilled. It has fewer parameters than
+    /// `insert_hashes`, which saves instructions.
     #[inline(never)]
     fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
         let handled = if self.table.is_none() { self.layer.insert_while_room(hashes, new) } else { 0 };

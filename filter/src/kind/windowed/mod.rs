@@ -69,7 +69,8 @@ impl WindowedFilter {
         Ok(self)
     }
 
-    /// Predicts a filter with a steady stream of `items` items per window. See [`predict`](crate::kind::predict).
+    /// Predicts a filter with a steady stream of `items` items per window. See
+    /// [`FilterBuilder::predict`](crate::FilterBuilder::predict).
     pub fn predict(spec: OwnSpec, capacity: u64, window: Window, items: u64) -> Result<Prediction, Error> {
         let overflow_items = match spec.growth {
             _ if window.rolling => 0,
