@@ -50,13 +50,49 @@ def encoded(item: str | bytes) -> bytes:
     """Returns the bytes of an item, for the classes that send items to servers."""
 
 @final
-class ItemBatches(Iterator[list[bytes]]):
-    """An iterator over lists of items, as bytes, for the classes that send items to servers."""
+class Chunk:
+    """Items that are sent in one command."""
 
-    def __new__(cls, items: _Column | _Items, most: int) -> ItemBatches: ...
-    def __next__(self) -> list[bytes]: ...
-    def converted(self, answers: list[bool]) -> Any:
-        """Returns answers for these items in the type in which BloomFilter returns them."""
+    @staticmethod
+    def of_lines(block: bytes) -> Chunk:
+        """Returns the lines in `block` as a chunk. The last line needs no line feed."""
+
+    def __len__(self) -> int: ...
+    @property
+    def arguments(self) -> tuple[str | int | bytes | memoryview, ...]:
+        """The packing and the items, as the last arguments of a command."""
+
+    def items(self) -> list[bytes]:
+        """Returns the items one by one."""
+
+    def by_shard(self, shards: int) -> ShardedChunk:
+        """Divides the items among the shards of a filter."""
+
+@final
+class ShardedChunk:
+    """The items of a chunk, divided among the shards of a filter."""
+
+    @property
+    def parts(self) -> list[tuple[int, Chunk]]:
+        """The shards that have items, and their chunks."""
+
+    def merged(self, flags: Sequence[bytes]) -> bytes:
+        """Returns the flags of the items in their order, up to the first item without one."""
+
+@final
+class ItemChunks(Iterator[Chunk]):
+    """An iterator over chunks of items, for the classes that send items to servers.
+
+    A chunk has at most `most` items, and ends when it has `most_bytes`.
+    """
+
+    def __new__(cls, items: _Column | _Items, most: int, most_bytes: int) -> ItemChunks: ...
+    def __next__(self) -> Chunk: ...
+    def converted(self, answers: bytes) -> Any:
+        """Returns answers, given as flags, in the type in which BloomFilter returns them."""
+
+def unpacked(bits: bytes, count: int) -> bytes:
+    """Returns a flag for each item, a byte that is 0 or 1, from the bits of a server's reply."""
 
 @final
 class BloomFilter:

@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
 use crate::items::{BadItem, Column};
+use crate::packing::{Limits, Packed, Packing};
 
 #[repr(C)]
 struct Schema {
@@ -428,5 +429,44 @@ impl Column for Strings {
     fn group<'a>(&'a self, range: Range<usize>, _text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem> {
         let reader = self.reader(range.end).map_err(|bad| bad.after(range.start))?;
         range.map(|index| reader.at(index)).collect()
+    }
+
+    fn packed(&self, start: usize, limits: Limits) -> Option<Packed<'_>> {
+        let width = match self.layout {
+            Layout::Offsets(width) | Layout::Fixed(width) if width > 0 && cfg!(target_endian = "little") => width,
+            _ => return None,
+        };
+        let most = if let Layout::Fixed(width) = self.layout { (limits.bytes / width).max(1) } else { usize::MAX };
+        let len = limits.items.min(most).min(self.len() - start);
+        let Reader { offset, validity, values } = self.reader(start + len).ok()?;
+        let first = offset + start;
+        if validity.is_some_and(|bits| (first..first + len).any(|place| bits[place / 8] >> (place % 8) & 1 == 0)) {
+            return None;
+        }
+        match values {
+            Values::Fixed(values, width) => {
+                let data = values.get(first * width..)?.get(..len * width)?;
+                Some(Packed { len, packing: Packing::Fixed(width), data })
+            }
+            Values::Offsets { offsets, bytes, .. } => {
+                let offsets = offsets.get(first * width..)?.get(..(len + 1) * width)?;
+                let at = |index| offset_at(offsets, index, width);
+                let from = at(0)?;
+                let mut len = 0;
+                let mut to = from;
+                // Also checks each offset, so that the items can be read from the chunk.
+                while let Some(end) = (offsets.len() > (len + 1) * width).then(|| at(len + 1)) {
+                    let end = end.filter(|&end| end >= to)?;
+                    if end - from > limits.bytes && len > 0 {
+                        break;
+                    }
+                    (len, to) = (len + 1, end);
+                }
+                let offsets = &offsets[..(len + 1) * width];
+                let packing = if width == 4 { Packing::Offsets(offsets) } else { Packing::Offsets64(offsets) };
+                Some(Packed { len, packing, data: bytes.get(from..to)? })
+            }
+            Values::Views(..) | Values::Indexes(..) => None,
+        }
     }
 }

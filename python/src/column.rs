@@ -10,6 +10,7 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
 use crate::items::{BadItem, Column};
+use crate::packing::{Limits, Packed, Packing};
 
 /// A one-dimensional array of fixed-width strings.
 pub(crate) struct FixedWidth {
@@ -62,6 +63,19 @@ impl Column for FixedWidth {
 
     fn width(&self) -> usize {
         self.width
+    }
+
+    /// Only items that fill their width are what they are in memory: NULs at the end belong to no item.
+    fn packed(&self, start: usize, limits: Limits) -> Option<Packed<'_>> {
+        if self.unicode || self.width == 0 || self.stride != self.width as isize {
+            return None;
+        }
+        let most = limits.items.min((limits.bytes / self.width).max(1));
+        let len = most.min(self.length - start);
+        // SAFETY: the buffer has `length` items one after the other, and lives as long as `self`.
+        let data = unsafe { slice::from_raw_parts(self.start.add(start * self.width), len * self.width) };
+        let are_whole = data.chunks_exact(self.width).all(|item| item[self.width - 1] != 0);
+        are_whole.then_some(Packed { len, packing: Packing::Fixed(self.width), data })
     }
 
     fn group<'a>(&'a self, range: Range<usize>, text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem> {

@@ -7,9 +7,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyIterator, PyString};
 
-use crate::answers::flags;
 use crate::arrow;
 use crate::column::FixedWidth;
+use crate::packing::{Limits, Packed};
 
 /// The number of items in a group: large enough that the time to take the locks does not matter.
 const GROUP: usize = 4096;
@@ -30,7 +30,7 @@ pub(crate) fn bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
 }
 
 /// Returns the bytes of the item at an index, or an error that names the index.
-fn bytes_at<'a>(item: &'a Bound<'_, PyAny>, index: usize) -> PyResult<&'a [u8]> {
+pub(crate) fn bytes_at<'a>(item: &'a Bound<'_, PyAny>, index: usize) -> PyResult<&'a [u8]> {
     match known_bytes_of(item) {
         Some(Ok(bytes)) => Ok(bytes),
         Some(Err(error)) => {
@@ -87,8 +87,18 @@ impl BadItem {
         }
     }
 
+    /// Sets the index.
+    pub(crate) fn at(self, index: usize) -> BadItem {
+        match self {
+            BadItem::Null(_) => BadItem::Null(index),
+            BadItem::Type(_, name) => BadItem::Type(index, name),
+            BadItem::NotUnicode(_) => BadItem::NotUnicode(index),
+            BadItem::Layout => BadItem::Layout,
+        }
+    }
+
     /// Returns the number of items before this one that can be read.
-    fn index(&self) -> usize {
+    pub(crate) fn index(&self) -> usize {
         match self {
             BadItem::Null(index) | BadItem::Type(index, _) | BadItem::NotUnicode(index) => *index,
             BadItem::Layout => 0,
@@ -122,16 +132,21 @@ pub(crate) trait Column: Sync + Send {
     fn width(&self) -> usize {
         0
     }
+
+    /// Returns the next items from an index on, as many as a chunk may have, if they lie in memory as they can be sent.
+    fn packed(&self, _start: usize, _limits: Limits) -> Option<Packed<'_>> {
+        None
+    }
 }
 
 /// The source of many items.
 pub(crate) struct Items<'py> {
-    source: Source<'py>,
+    pub(crate) source: Source<'py>,
     /// True for an array, a series or another column of any library. Its answers are returned in a NumPy array.
     pub(crate) is_column: bool,
 }
 
-enum Source<'py> {
+pub(crate) enum Source<'py> {
     /// Arrays that are read in place, in order.
     Columns(Vec<Box<dyn Column>>),
     /// Any other iterable.
@@ -300,78 +315,4 @@ impl<'py> Taker<'py> {
 #[pyfunction]
 pub(crate) fn encoded<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     Ok(PyBytes::new(item.py(), bytes_of(item)?))
-}
-
-/// An iterator over lists of items, as bytes, for the classes that send items to servers.
-#[pyclass(module = "oxbloom")]
-pub(crate) struct ItemBatches {
-    source: OwnedSource,
-    most: usize,
-    taken: usize,
-    is_column: bool,
-    /// The reason why there are no more items, which is raised after the items before it were returned.
-    failure: Option<PyErr>,
-}
-
-enum OwnedSource {
-    /// Columns, the number of the current one, and the next index in it.
-    Columns(Vec<Box<dyn Column>>, usize, usize),
-    Iterator(Py<PyIterator>),
-}
-
-#[pymethods]
-impl ItemBatches {
-    #[new]
-    fn new(items: &Bound<'_, PyAny>, most: usize) -> PyResult<ItemBatches> {
-        let Items { source, is_column } = Items::new(items)?;
-        let source = match source {
-            Source::Columns(columns) => OwnedSource::Columns(columns, 0, 0),
-            Source::Iterable(items) => OwnedSource::Iterator(items.try_iter()?.unbind()),
-        };
-        Ok(ItemBatches { source, most, taken: 0, is_column, failure: None })
-    }
-
-    fn __iter__(this: Py<ItemBatches>) -> Py<ItemBatches> {
-        this
-    }
-
-    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        let batch = match &mut self.source {
-            OwnedSource::Iterator(items) => {
-                let mut taker = Taker { items: items.bind(py).clone(), taken: self.taken, failure: None };
-                let objects = taker.take(self.most, usize::MAX);
-                self.failure = taker.failure;
-                objects.iter().map(|item| Ok(PyBytes::new(py, bytes_of(item)?))).collect::<PyResult<Vec<_>>>()?
-            }
-            OwnedSource::Columns(columns, column, index) => {
-                while columns.get(*column).is_some_and(|column| *index == column.len()) {
-                    (*column, *index) = (*column + 1, 0);
-                }
-                let Some(current) = columns.get(*column) else { return Ok(None) };
-                let (start, mut end) = (*index, current.len().min(*index + self.most));
-                let mut text = Vec::new();
-                if let Err(bad) = current.group(start..end, &mut text) {
-                    end = start.max(bad.index());
-                    self.failure = Some(bad.after(self.taken - start).into());
-                }
-                *index = end;
-                text.clear();
-                let group = if start < end { current.group(start..end, &mut text)? } else { Vec::new() };
-                group.into_iter().map(|item| PyBytes::new(py, item)).collect()
-            }
-        };
-        self.taken += batch.len();
-        if !batch.is_empty() {
-            return Ok(Some(batch));
-        }
-        self.failure.take().map_or(Ok(None), Err)
-    }
-
-    /// Returns answers for these items in the type in which BloomFilter returns them.
-    fn converted<'py>(&self, py: Python<'py>, answers: Vec<bool>) -> PyResult<Bound<'py, PyAny>> {
-        flags(py, answers, self.is_column)
-    }
 }

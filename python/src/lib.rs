@@ -4,7 +4,8 @@
 //!  bytes, str, lists ─┐                              ┌─ DUMP, RESTORE, files: `dump`
 //!  NumPy: `column`    ├─ `items` ── `filter` ── Filter
 //!  Arrow: `arrow`    ─┘              │               └─ BF.SCANDUMP, BF.LOADCHUNK: `chunks`
-//!                                    └─ lists, NumPy: `answers`
+//!                     │              └─ lists, NumPy: `answers`
+//!                     └─ `packing` ── chunks for servers
 //! ```
 //!
 //! The filters are those of the crate `oxbloom-filter`. This crate converts Python's items to bytes, filters to DUMP
@@ -22,6 +23,7 @@ mod error;
 mod filter;
 mod fork;
 mod items;
+mod packing;
 mod plan;
 
 use pyo3::prelude::*;
@@ -34,7 +36,9 @@ mod _oxbloom {
     #[pymodule_export]
     use crate::filter::BloomFilter;
     #[pymodule_export]
-    use crate::items::{ItemBatches, encoded};
+    use crate::items::encoded;
+    #[pymodule_export]
+    use crate::packing::{Chunk, ItemChunks, ShardedChunk, unpacked};
     #[pymodule_export]
     use crate::plan::plan;
 

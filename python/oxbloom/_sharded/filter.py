@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import redis
 from redis.utils import str_if_bytes
 
-from oxbloom._oxbloom import ItemBatches, encoded
+from oxbloom._oxbloom import ItemChunks, encoded
 
 from .errors import FilterMismatchError, KeyTakenError, ModuleMissingError
 from .exchange import AsyncClient, Client, Command, exchange, exchange_async
@@ -38,6 +38,9 @@ Item = str | bytes
 
 BATCH = 10_000
 """The number of items that are sent at once. They take 2 to 3 ms of a server's time in total."""
+
+BATCH_BYTES = 1 << 24
+"""The bytes of items that are sent at once, if that many come together."""
 
 CAPACITY = 1_000_000
 """The default capacity."""
@@ -318,13 +321,13 @@ class ShardedFilter(_Filter[Client]):
         self._send(self._commands.clear())
 
     def _send_batches(self, operation: _Operation, items: Items) -> Any:
-        batches = ItemBatches(items, BATCH)
-        answers: list[bool] = []
-        with _keeping(batches, answers):
-            for batch in batches:
-                found = self._send(operation(batch))
-                answers += found
-        return batches.converted(answers)
+        chunks = ItemChunks(items, BATCH, BATCH_BYTES)
+        answers = bytearray()
+        with _keeping(chunks, answers):
+            for chunk in chunks:
+                found = self._send(operation(chunk.items()))
+                answers += bytes(found)
+        return chunks.converted(bytes(answers))
 
     def _send(self, call: _Call[T]) -> T:
         with _explaining():
@@ -382,13 +385,13 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
         await self._send(self._commands.clear())
 
     async def _send_batches(self, operation: _Operation, items: Items) -> Any:
-        batches = ItemBatches(items, BATCH)
-        answers: list[bool] = []
-        with _keeping(batches, answers):
-            for batch in batches:
-                found = await self._send(operation(batch))
-                answers += found
-        return batches.converted(answers)
+        chunks = ItemChunks(items, BATCH, BATCH_BYTES)
+        answers = bytearray()
+        with _keeping(chunks, answers):
+            for chunk in chunks:
+                found = await self._send(operation(chunk.items()))
+                answers += bytes(found)
+        return chunks.converted(bytes(answers))
 
     async def _send(self, call: _Call[T]) -> T:
         with _explaining():
@@ -397,12 +400,12 @@ class AsyncShardedFilter(_Filter[AsyncClient]):
 
 
 @contextmanager
-def _keeping(batches: ItemBatches, answers: list[bool]) -> Iterator[None]:
+def _keeping(chunks: ItemChunks, answers: bytearray) -> Iterator[None]:
     """Gives an exception the answers that there are."""
     try:
         yield
     except BaseException as error:
-        error.answers = batches.converted(answers)  # type: ignore[attr-defined]
+        error.answers = chunks.converted(bytes(answers))  # type: ignore[attr-defined]
         raise
 
 
