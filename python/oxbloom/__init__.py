@@ -46,7 +46,7 @@ def module_path() -> Path:
     return path
 
 
-# Not in `__all__`, so that `from oxbloom import *` works without redis-py.
+# Not in `__all__`, so that programs that do not use them start faster.
 _ON_SERVERS = {
     "AsyncShardedFilter",
     "FilterError",
@@ -59,7 +59,7 @@ _ON_SERVERS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the classes that need redis-py when they are first used."""
+    """Imports the classes for servers when they are first used."""
     if name not in _ON_SERVERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("oxbloom._sharded"), name)

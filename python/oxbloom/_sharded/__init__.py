@@ -1,13 +1,9 @@
-"""Bloom filters that are spread over many keys: `ShardedFilter` and `AsyncShardedFilter`, for clients of redis-py."""
+"""Bloom filters that are spread over many keys, for clients of redis-py and valkey-py."""
 
-from oxbloom._extras import require
-
-require("redis", "redis")
-
+from .commands import ShardedInfo as ShardedInfo
 from .errors import FilterError as FilterError
 from .errors import FilterMismatchError as FilterMismatchError
 from .errors import KeyTakenError as KeyTakenError
 from .errors import ModuleMissingError as ModuleMissingError
 from .filter import AsyncShardedFilter as AsyncShardedFilter
 from .filter import ShardedFilter as ShardedFilter
-from .filter import ShardedInfo as ShardedInfo

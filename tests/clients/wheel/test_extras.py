@@ -32,9 +32,6 @@ def test_filters_in_the_process_need_neither_redis_py_nor_scrapy(package):
 @pytest.mark.parametrize(
     ("package", "code", "extra"),
     [
-        ("redis", "from oxbloom import ShardedFilter", "redis"),
-        ("redis", "import oxbloom; oxbloom.AsyncShardedFilter", "redis"),
-        ("redis", "from oxbloom import FilterMismatchError", "redis"),
         ("redis", "import oxbloom.scrapy", "scrapy"),
         ("scrapy", "import oxbloom.scrapy", "scrapy"),
         ("scrapy_redis", "from oxbloom.scrapy import RFPDupeFilter", "scrapy"),
@@ -46,12 +43,13 @@ def test_a_missing_package_is_named_with_the_extra_that_installs_it(package, cod
 
 
 def test_a_broken_package_is_not_reported_as_missing():
-    error = run(WITHOUT.format(package="redis.exceptions") + "from oxbloom import ShardedFilter")
+    error = run(WITHOUT.format(package="redis.exceptions") + "import oxbloom.scrapy")
     assert error.startswith("ModuleNotFoundError: import of redis.exceptions halted")
 
 
-def test_sharded_filters_need_no_scrapy():
-    assert run(WITHOUT.format(package="scrapy") + "from oxbloom import ShardedFilter") == ""
+@pytest.mark.parametrize("package", ["redis", "valkey", "scrapy"])
+def test_filters_on_servers_need_only_the_library_of_their_client(package):
+    assert run(WITHOUT.format(package=package) + "from oxbloom import ShardedFilter") == ""
 
 
 def test_other_names_are_not_there():

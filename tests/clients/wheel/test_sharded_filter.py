@@ -39,7 +39,7 @@ from oxbloom._sharded import placement
 from oxbloom._sharded.exchange import exchange
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from servers import HOST, PATIENCE, WITHIN, Server, running, wait_until
+from servers import HOST, PATIENCE, REDISBLOOM, WITHIN, Server, running, wait_until
 
 TIGHT = 1e-18  # so low that the tests have no false positives
 SLOTS = 16384
@@ -349,10 +349,10 @@ def test_batches_larger_than_one_command_takes_are_added_in_order(place: Place) 
 @four_ways
 def test_an_empty_batch_sends_no_commands(place: Place) -> None:
     filter = place.filter(counting=True)
-    before = place.calls("bf.insert"), place.calls("bf.mexists")
-    assert filter.add_all([]) == []
+    before = [place.calls(command.lower()) for command in COMMANDS]
+    assert filter.add_all([]) == filter.remove_all([]) == []
     assert filter.contains_all(iter(())) == []
-    assert (place.calls("bf.insert"), place.calls("bf.mexists")) == before
+    assert [place.calls(command.lower()) for command in COMMANDS] == before
 
 
 @four_ways
@@ -626,6 +626,7 @@ OPERATIONS: dict[str, tuple[Any, ...]] = {
     "contains": ("item",),
     "contains_all": (["item", "other", "third"],),
     "remove": ("item",),
+    "remove_all": (["item", "other", "third"],),
     "card": (),
     "info": (),
 }
@@ -707,6 +708,65 @@ def test_removing_from_a_missing_filter_finds_nothing(place: Place) -> None:
     assert place.filter(counting=True).remove("item") is False
 
 
+# Servers without packed commands
+
+
+def packed_calls(place: Place) -> int:
+    """Returns how often packed commands were sent, also those that were rejected."""
+    stats = [server.client.info("commandstats") for server in place.servers]
+    names = [f"cmdstat_{name.lower()}" for name in SEPARATE]
+    counts = [each.get(name, {"calls": 0, "rejected_calls": 0}) for each in stats for name in names]
+    return sum(count["calls"] + count["rejected_calls"] for count in counts)
+
+
+@contextmanager
+def forbidding(server: Server, *commands: str) -> Iterator[None]:
+    """Forbids commands. They are then rejected as those that a server does not have."""
+    server.client.execute_command("ACL SETUSER", "default", *(f"-{name}" for name in commands))
+    try:
+        yield
+    finally:
+        server.client.execute_command("ACL SETUSER", "default", "+@all")
+
+
+def check_everything(filter: Any) -> None:
+    items = numbered(1000)
+    assert filter.add_all([*items, "item 3"]) == [False] * 1000 + [True]
+    assert filter.add_all(items) == [True] * 1000
+    assert filter.contains_all([*items, *numbered(1000, "other")]) == [True] * 1000 + [False] * 1000
+    assert filter.remove_all([*items[:500], "other 1"]) == [True] * 500 + [False]
+    assert filter.contains_all(items) == [False] * 500 + [True] * 500
+    assert filter.card() == 500
+
+
+@four_ways
+@pytest.mark.parametrize("shards", [1, 16])
+def test_each_server_is_asked_once_whether_it_has_packed_commands(
+    place: Place, shards: int
+) -> None:
+    filter = place.filter(counting=True, shards=shards)
+    filter.reserve()
+    before = packed_calls(place)
+    with forbidding(place.servers[0], *map(str.lower, SEPARATE)):
+        check_everything(filter)
+        asked = sum(place.one(key) is place.servers[0].client for key in filter.keys)
+        calls = packed_calls(place) - before
+        # The shards of other servers get five packed commands each.
+        assert calls == asked + 5 * (shards - asked)
+        check_everything(place.filter("other", counting=True, shards=shards))
+
+
+@pytest.mark.parametrize("way", [w for w in FOUR_WAYS if not w.clustered], ids=str)
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_server_with_redisbloom_gets_commands_that_it_knows(way: Way, shards: int) -> None:
+    with running(REDISBLOOM) as server, ExitStack() as stack:
+        filter = Place(way, [server], None, stack).filter(shards=shards)
+        items = numbered(12_000)
+        assert filter.add_all([*items, "item 3"]) == [False] * 12_000 + [True]
+        assert filter.contains_all([*items, "other"]) == [True] * 12_000 + [False]
+        assert filter.add("item 4") is True
+
+
 # Full servers
 
 
@@ -747,6 +807,29 @@ def test_a_filter_that_cannot_grow_says_so_and_keeps_what_it_has(place: Place, s
 
 
 @four_ways
+@pytest.mark.parametrize("shards", [1, 16])
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_exception_has_the_answers_to_the_items_before_the_first_that_failed(
+    place: Place, shards: int, packed: bool
+) -> None:
+    filter = place.filter(shards=shards)
+    for key in filter.keys:
+        place.one(key).execute_command("BF.RESERVE", key, repr(TIGHT), 100, "NONSCALING")
+    filter.add_all(numbered(10))
+    items = [*numbered(20_000), *numbered(20_000)]
+    with ExitStack() as stack:
+        for server in [] if packed else place.servers:
+            stack.enter_context(forbidding(server, "bf.addpacked"))
+        with pytest.raises(redis.ResponseError, match="full") as raised:
+            filter.add_all(items)
+    answers = raised.value.answers
+    assert answers == [True] * 10 + [False] * (len(answers) - 10)
+    assert (len(answers) == 100) if shards == 1 else (100 < len(answers) < 1600)
+    assert filter.contains_all(items[: len(answers)]) == [True] * len(answers)
+    assert filter.contains(items[len(answers)]) is False
+
+
+@four_ways
 def test_reserving_without_enough_memory_is_an_error(place: Place) -> None:
     with limited(place, 10_000), pytest.raises(redis.ResponseError, match="memory"):
         place.filter(capacity=1_000_000).reserve()
@@ -758,10 +841,12 @@ def test_reserving_without_enough_memory_is_an_error(place: Place) -> None:
 
 @pytest.mark.parametrize("way", EVERY_WAY, ids=str)
 def test_a_batch_is_a_command_for_each_shard(place: Place) -> None:
-    filter = place.filter()
+    filter = place.filter(counting=True)
+    filter.reserve()
     for command, operation in (
-        ("bf.insert", filter.add_all),
-        ("bf.mexists", filter.contains_all),
+        ("bf.addpacked", filter.add_all),
+        ("bf.existspacked", filter.contains_all),
+        ("bf.delpacked", filter.remove_all),
     ):
         before = place.calls(command)
         operation(numbered(1000))
@@ -865,7 +950,7 @@ def test_a_batch_with_a_lost_reply_is_sent_again_where_the_documentation_says_so
 ) -> None:
     impatient = place.filter(retries=0)
     impatient.add_all(numbered(200, "first"))  # opens connections to all servers
-    before = place.calls("bf.insert")
+    before = place.calls("bf.addpacked")
     again = place.way.clustered and not place.way.asynchronous
     with monkeypatch.context() as patch:
         lose_a_reply(patch)
@@ -875,12 +960,13 @@ def test_a_batch_with_a_lost_reply_is_sent_again_where_the_documentation_says_so
             with pytest.raises(redis.ConnectionError, match="lost"):
                 impatient.add_all(numbered(200))
     assert impatient.contains_all(numbered(200)) == [True] * 200
-    assert (place.calls("bf.insert") - before > 16) is again
+    assert (place.calls("bf.addpacked") - before > 16) is again
 
 
 # Callbacks, and replies that are not read
 
-COMMANDS = ["BF.RESERVE", "BF.INSERT", "BF.MEXISTS", "BF.MDEL", "BF.CARD", "BF.INFO", "UNLINK"]
+SEPARATE = {"BF.ADDPACKED": "BF.INSERT", "BF.EXISTSPACKED": "BF.MEXISTS", "BF.DELPACKED": "BF.MDEL"}
+COMMANDS = [*SEPARATE, *SEPARATE.values(), "BF.RESERVE", "BF.CARD", "BF.INFO", "UNLINK"]
 
 
 def register_those_of_redis_py(client: Any) -> None:
@@ -929,9 +1015,9 @@ def test_every_command_is_among_those_that_have_callbacks_above(
 ) -> None:
     sent: set[str] = set()
 
-    def note(client: Any, commands: Any, raise_on_error: bool) -> list[Any]:
+    def note(client: Any, commands: Any) -> list[Any]:
         sent.update(command[0] for command in commands)
-        return exchange(client, commands, raise_on_error)
+        return exchange(client, commands)
 
     monkeypatch.setattr(oxbloom._sharded.filter, "exchange", note)
     filter = ShardedFilter(server.client, "seen", shards=2, counting=True)
