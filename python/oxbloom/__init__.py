@@ -7,8 +7,9 @@ False
 >>> "https://example.com/" in seen
 True
 
-`pip install "oxbloom[redis]"` adds `ShardedFilter` and `AsyncShardedFilter`, which are filters on servers, spread over
-several keys. `pip install "oxbloom[scrapy]"` adds `oxbloom.scrapy`, a dupefilter and a scheduler for Scrapy.
+With redis-py or valkey-py, there are filters on servers: `RemoteFilter` in one key, `ShardedFilter` over several keys,
+and `AsyncRemoteFilter` and `AsyncShardedFilter`. `pip install "oxbloom[scrapy]"` adds `oxbloom.scrapy`, a dupefilter
+and a scheduler for Scrapy.
 """
 
 from importlib import import_module
@@ -20,11 +21,13 @@ from oxbloom._oxbloom import BloomFilter, FilterFullError
 from oxbloom._types import Info, Part
 
 if TYPE_CHECKING:
+    from oxbloom._sharded import AsyncRemoteFilter as AsyncRemoteFilter
     from oxbloom._sharded import AsyncShardedFilter as AsyncShardedFilter
     from oxbloom._sharded import FilterError as FilterError
     from oxbloom._sharded import FilterMismatchError as FilterMismatchError
     from oxbloom._sharded import KeyTakenError as KeyTakenError
     from oxbloom._sharded import ModuleMissingError as ModuleMissingError
+    from oxbloom._sharded import RemoteFilter as RemoteFilter
     from oxbloom._sharded import ShardedFilter as ShardedFilter
     from oxbloom._sharded import ShardedInfo as ShardedInfo
 
@@ -48,11 +51,13 @@ def module_path() -> Path:
 
 # Not in `__all__`, so that programs that do not use them start faster.
 _ON_SERVERS = {
+    "AsyncRemoteFilter",
     "AsyncShardedFilter",
     "FilterError",
     "FilterMismatchError",
     "KeyTakenError",
     "ModuleMissingError",
+    "RemoteFilter",
     "ShardedFilter",
     "ShardedInfo",
 }

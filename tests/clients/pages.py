@@ -53,7 +53,7 @@ def run_python(server: Server, code: str) -> None:
     """Runs code that connects to the default port. It connects to the port of `server` instead."""
     with contextlib.ExitStack() as stack:
         names: dict = {}
-        exec(code.replace("redis.Redis(", f"redis.Redis(port={server.port}, "), names)  # noqa: S102
+        exec(re.sub(r"\b(redis(?:\.asyncio)?\.Redis)\(", rf"\1(port={server.port}, ", code), names)  # noqa: S102
         # The code does not close its connection.
         for value in names.values():
             if isinstance(value, redis.Redis):

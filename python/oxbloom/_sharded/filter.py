@@ -1,6 +1,6 @@
-"""One logical Bloom filter over several keys, on one server or on all servers of a cluster.
+"""Bloom filters on servers: `ShardedFilter` over several keys, `RemoteFilter` in one key, and the same for asyncio.
 
-`ShardedFilter` and `AsyncShardedFilter` work with `redis.Redis` and `redis.cluster.RedisCluster`, with the classes of the same names in `redis.asyncio`,
+They work with `redis.Redis` and `redis.cluster.RedisCluster`, with the classes of the same names in `redis.asyncio`,
 and with those of valkey-py. They send the conversations of `Commands`. Commands that belong together form one pipeline,
 which is sent to all servers at once. So a chunk of items takes one round trip, however many shards it touches.
 """
@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
 
 from oxbloom._oxbloom import ItemChunks, encoded
 
 from .commands import QUERY, Commands, Conversation, Operation, ShardedInfo
 from .errors import ModuleMissingError
 from .exchange import Command, exchange, exchange_async
+from .turn import Turns
 from .window import Window
 
 if TYPE_CHECKING:
@@ -91,6 +92,17 @@ class _Filter(Generic[AnyClient]):
     def addition(self, item: Item) -> Command:
         """Returns the command that adds an item, for scripts that do more in the same step."""
         return self._commands.command(self._commands.addition, encoded(item))
+
+
+class Options(TypedDict, total=False):
+    """The options of a filter, as those of `_Filter`."""
+
+    capacity: int
+    error_rate: float
+    counting: bool
+    window: int | timedelta | None
+    refresh: bool
+    slices: int | None
 
 
 class ShardedFilter(_Filter["Client"]):
@@ -189,7 +201,18 @@ class ShardedFilter(_Filter["Client"]):
 
 
 class AsyncShardedFilter(_Filter["AsyncClient"]):
-    """`ShardedFilter` for clients of `redis.asyncio` and `valkey.asyncio`: see there."""
+    """`ShardedFilter` for clients of `redis.asyncio` and `valkey.asyncio`: see there.
+
+    Calls for single items (`add`, `contains`, `remove`) that tasks make in one turn of the event loop are sent
+    together, and cost what `add_all` costs. Each task gets its own answer. If an item fails, the items before it have
+    their answers, and the others of the batch get the error. An item that was sent stays so if its task is cancelled.
+    """
+
+    def __init__(
+        self, client: AsyncClient, name: str, *, shards: int, **options: Unpack[Options]
+    ) -> None:
+        super().__init__(client, name, shards=shards, **options)
+        self._turns = Turns(self._send_some)
 
     async def reserve(self) -> bool:
         """Creates the shards that are missing. Returns True if at least one was missing.
@@ -201,7 +224,7 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
 
     async def add(self, item: Item) -> bool:
         """Adds an item. Returns True if it was already there (or is a false positive), and False if it is new."""
-        return await self._run(self._commands.one(self._commands.addition, encoded(item)))
+        return await self._turns.answer(self._commands.addition, encoded(item))
 
     async def add_all(self, items: Items) -> Any:
         """Adds items. For each, returns whether it was already there, as `ShardedFilter.add_all` does."""
@@ -209,7 +232,7 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
 
     async def contains(self, item: Item) -> bool:
         """Returns False if an item is not in the filter, and True if it probably is."""
-        return await self._run(self._commands.one(QUERY, encoded(item)))
+        return await self._turns.answer(QUERY, encoded(item))
 
     async def contains_all(self, items: Items) -> Any:
         """For each item, returns whether it is in the filter."""
@@ -220,7 +243,7 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
 
         Only remove an item that was added, and only once: otherwise another item may disappear.
         """
-        return await self._run(self._commands.one(self._commands.removal, encoded(item)))
+        return await self._turns.answer(self._commands.removal, encoded(item))
 
     async def remove_all(self, items: Items) -> Any:
         """Removes items from a counting filter. For each, returns whether it was there, like `remove`."""
@@ -249,9 +272,36 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
                     raise error
         return chunks.converted(bytes(answers))
 
+    async def _send_some(self, operation: Operation, items: list[bytes]) -> list[bool]:
+        if len(items) == 1:
+            return [await self._run(self._commands.one(operation, items[0]))]
+        answers: list[bool] = await self._send_all(operation, items)
+        return answers
+
     async def _run(self, conversation: Conversation[T]) -> T:
         with _explaining():
             return await run_async(self.client, conversation)
+
+
+class RemoteFilter(ShardedFilter):
+    """A Bloom filter in one key of a server: a `ShardedFilter` with one shard.
+
+    >>> seen = RemoteFilter(client, "seen", capacity=1_000_000, error_rate=0.001)
+    >>> seen.add("https://example.com/")
+    False
+
+    The options only matter if the key is created, except for `counting`. Options as those of `ShardedFilter`.
+    """
+
+    def __init__(self, client: Client, key: str, **options: Unpack[Options]) -> None:
+        super().__init__(client, key, shards=1, **options)
+
+
+class AsyncRemoteFilter(AsyncShardedFilter):
+    """`RemoteFilter` for clients of `redis.asyncio` and `valkey.asyncio`: an `AsyncShardedFilter` with one shard."""
+
+    def __init__(self, client: AsyncClient, key: str, **options: Unpack[Options]) -> None:
+        super().__init__(client, key, shards=1, **options)
 
 
 def run(client: Client, conversation: Conversation[T]) -> T:
