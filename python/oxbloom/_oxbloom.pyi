@@ -50,7 +50,7 @@ def encoded(item: str | bytes) -> bytes:
     """Returns the bytes of an item, for the classes that send items to servers."""
 
 @final
-class Chunk:
+class Chunk(Iterable[bytes]):
     """Items that are sent in one command."""
 
     @staticmethod
@@ -62,7 +62,7 @@ class Chunk:
     def arguments(self) -> tuple[str | int | bytes | memoryview, ...]:
         """The packing and the items, as the last arguments of a command."""
 
-    def items(self) -> list[bytes]:
+    def __iter__(self) -> Iterator[bytes]:
         """Returns the items one by one."""
 
     def by_shard(self, shards: int) -> ShardedChunk:

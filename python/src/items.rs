@@ -9,7 +9,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyIterator, PyString};
 
 use crate::arrow;
 use crate::column::FixedWidth;
-use crate::packing::{Limits, Packed};
+use crate::packing::{Chunk, Limits, Packed};
 
 /// The number of items in a group: large enough that the time to take the locks does not matter.
 const GROUP: usize = 4096;
@@ -161,6 +161,9 @@ impl<'py> Items<'py> {
             || items.is_instance_of::<PyByteArray>()
         {
             return Err(PyTypeError::new_err("expected an iterable of items: put a single item into a list"));
+        }
+        if let Ok(chunk) = items.cast::<Chunk>() {
+            return Ok(Items { source: Source::Columns(vec![chunk.get().column()]), is_column: false });
         }
         // A loop over a table would take the names of its columns for the items.
         let dimensions = items.getattr("ndim").and_then(|dimensions| dimensions.extract::<usize>());

@@ -3,7 +3,8 @@
 //! ```text
 //!  NumPy, Arrow ── as they lie in memory ──┐
 //!  others ──────── a copy ─────────────────┴─ Chunk ─┬─ arguments: FIXED n items, OFFSETS o items, …
-//!                                                    ├─ items: a list, for servers that lack the commands
+//!                                                    ├─ a loop over them, for servers that lack the commands
+//!                                                    ├─ column: for filters in this process
 //!                                                    └─ by_shard: a chunk for each key of a sharded filter
 //! ```
 //!
@@ -11,11 +12,12 @@
 //! clients do not wait for long. The answers to its items are flags: a byte for each item, 0 or 1.
 
 use std::ffi::c_int;
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
 use crc32fast::hash as crc32;
-use memchr::{memchr, memchr_iter};
+use memchr::memchr_iter;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -135,21 +137,25 @@ impl Chunk {
 
     /// Calls `handle` for each item, in order.
     fn each(&self, mut handle: impl FnMut(&[u8])) {
-        let mut rest = self.data.bytes();
+        let bytes = self.data.bytes();
+        self.each_range(|range| handle(&bytes[range]));
+    }
+
+    /// Calls `handle` with the place of each item in the bytes of all items, in order.
+    fn each_range(&self, mut handle: impl FnMut(Range<usize>)) {
+        let mut start = 0;
         let mut next = |length: usize| {
-            let (item, others) = rest.split_at(length);
-            rest = others;
-            handle(item);
+            handle(start..start + length);
+            start += length;
         };
         match &self.packing {
             Packing::Fixed(width) => (0..self.len).for_each(|_| next(*width)),
             Packing::Offsets(offsets) => lengths::<4>(offsets.bytes()).for_each(next),
             Packing::Offsets64(offsets) => lengths::<8>(offsets.bytes()).for_each(next),
             Packing::Lines => {
-                while !rest.is_empty() {
-                    let end = memchr(b'\n', rest).unwrap_or(rest.len());
-                    handle(&rest[..end]);
-                    rest = rest.get(end + 1..).unwrap_or_default();
+                for end in line_ends(self.data.bytes()) {
+                    handle(start..end);
+                    start = end + 1;
                 }
             }
         }
@@ -167,15 +173,18 @@ fn lengths<const N: usize>(offsets: &[u8]) -> impl Iterator<Item = usize> {
     offsets.windows(2).map(move |pair| (value(&pair[1]) - value(&pair[0])) as usize)
 }
 
+/// Returns where each line ends. The last one needs no line feed.
+fn line_ends(block: &[u8]) -> impl Iterator<Item = usize> {
+    let is_cut = block.last().is_some_and(|&byte| byte != b'\n');
+    memchr_iter(b'\n', block).chain(is_cut.then_some(block.len()))
+}
+
 #[pymethods]
 impl Chunk {
     /// Returns the lines in `block` as a chunk. The last line needs no line feed.
     #[staticmethod]
     fn of_lines(py: Python<'_>, block: PyBackedBytes) -> Chunk {
-        let len = py.detach(|| {
-            let is_cut = block.last().is_some_and(|&byte| byte != b'\n');
-            memchr_iter(b'\n', &block).count() + usize::from(is_cut)
-        });
+        let len = py.detach(|| line_ends(&block).count());
         Chunk { len, packing: Packing::Lines, data: Arc::new(Memory::Python(block)) }
     }
 
@@ -196,10 +205,10 @@ impl Chunk {
     }
 
     /// Returns the items one by one.
-    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         let mut items = Vec::with_capacity(self.len);
         self.each(|item| items.push(PyBytes::new(py, item)));
-        PyList::new(py, items)
+        PyList::new(py, items)?.try_iter()
     }
 
     /// Divides the items among the shards of a filter.
@@ -221,6 +230,31 @@ impl Chunk {
         let parts = parts.into_iter().enumerate().filter_map(|(shard, part)| part.map(|part| (shard, part)));
         let parts = parts.map(|(shard, part)| Ok((shard, Py::new(py, part.finish())?))).collect::<PyResult<_>>()?;
         Ok(ShardedChunk { homes, parts })
+    }
+}
+
+/// The items of a chunk, for a filter in this process.
+struct ChunkColumn {
+    data: Arc<Memory>,
+    ranges: Vec<Range<usize>>,
+}
+
+impl Chunk {
+    pub(crate) fn column(&self) -> Box<dyn Column> {
+        let mut ranges = Vec::with_capacity(self.len);
+        self.each_range(|range| ranges.push(range));
+        Box::new(ChunkColumn { data: self.data.clone(), ranges })
+    }
+}
+
+impl Column for ChunkColumn {
+    fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    fn group<'a>(&'a self, range: Range<usize>, _text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem> {
+        let bytes = self.data.bytes();
+        Ok(self.ranges[range].iter().map(|item| &bytes[item.clone()]).collect())
     }
 }
 

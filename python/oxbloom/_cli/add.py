@@ -24,24 +24,24 @@ def run(options: argparse.Namespace) -> int:
 
 def add_to_file(options: argparse.Namespace) -> int:
     filter, destination = store.load_to_replace(options.filter)
-    batches = lines.batches(options.lines, what="adding")
-    build.fill(filter, batches, destination, if_full="build a larger one")
+    blocks = lines.blocks(options.lines, what="adding")
+    build.fill(filter, blocks, destination, if_full="build a larger one")
     return 0
 
 
 def add_to_key(options: argparse.Namespace) -> int:
     from oxbloom._cli import servers
+    from oxbloom._sharded.commands import Operation
 
+    # The key may be deleted while lines are added. It is not created again.
+    addition = Operation(("BF.ADDPACKED", "NOCREATE"), ("BF.INSERT", "NOCREATE", "ITEMS"))
     client, key = servers.connect_for_filter(options.server, "BF.INSERT"), options.filter
-    added = new = 0
     with servers.errors():
         servers.check_exists(client, key, otherwise=": create it with build")
-        for batch in lines.batches(options.lines, what="adding"):
-            for some in servers.per_command(batch):
-                for answer in client.execute_command("BF.INSERT", key, "NOCREATE", "ITEMS", *some):
-                    if isinstance(answer, Exception):
-                        raise answer
-                    new += bool(answer)
-                    added += 1
+    server = servers.Lines(client, key, addition)
+    added = new = 0
+    for block in lines.blocks(options.lines, what="adding"):
+        added += len(block)
+        new += server.send(block).count(1)
     print(f"added {added:,} lines to {shown(key)}: {new:,} new, {added - new:,} already there")
     return 0

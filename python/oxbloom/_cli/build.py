@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from oxbloom._cli import arguments, lines, store
 from oxbloom._cli.errors import CommandError, say
 from oxbloom._cli.text import size
-from oxbloom._oxbloom import BloomFilter, FilterFullError
+from oxbloom._oxbloom import BloomFilter, Chunk, FilterFullError
 
 
 def add_to(commands: arguments.Subparsers) -> None:
@@ -31,14 +31,14 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise CommandError(str(error)) from None
     destination = store.destination(options)
-    batches = lines.batches(options.lines, what="building")
-    fill(filter, batches, destination, if_full="use a larger --capacity, or --growing")
+    blocks = lines.blocks(options.lines, what="building")
+    fill(filter, blocks, destination, if_full="use a larger --capacity, or --growing")
     return 0
 
 
 def fill(
     filter: BloomFilter,
-    batches: Iterable[list[bytes]],
+    blocks: Iterable[Chunk],
     destination: store.Destination,
     *,
     if_full: str,
@@ -48,14 +48,14 @@ def fill(
     if_full: what the user can do if the filter does not take all lines.
     """
     added = present = 0
-    for batch in batches:
+    for block in blocks:
         try:
-            present += sum(filter.add_all(batch))
+            present += filter.add_all(block).count(True)
         except FilterFullError:
             raise CommandError(
                 f"the filter is full after {len(filter):,} items: {if_full}"
             ) from None
-        added += len(batch)
+        added += len(block)
     destination.save(filter)
     line = (
         f"added {added:,} lines to {destination.name}: {added - present:,} new, {present:,} already there; "

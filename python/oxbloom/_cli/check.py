@@ -2,16 +2,17 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import compress
 
 from oxbloom._cli import arguments, lines, store
 from oxbloom._cli.errors import CommandError
+from oxbloom._oxbloom import Chunk
 
 FOUND, NOT_FOUND = 0, 1  # exit statuses, as in grep
 PREFIXES = (b"no\t", b"yes\t")
 
-Contains = Callable[[list[bytes]], list[bool]]
+Contains = Callable[[Chunk], Sequence[int]]
 
 
 def add_to(commands: arguments.Subparsers) -> None:
@@ -48,25 +49,25 @@ def add_to(commands: arguments.Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     contains = question(options)
     total = 0
-    for batch in lines.batches(options.lines, what="checking", hidden=sys.stdout.isatty()):
-        found = contains(batch)
+    for block in lines.blocks(options.lines, what="checking", hidden=sys.stdout.isatty()):
+        found = contains(block)
         if options.invert_match:
             found = [not each for each in found]
         total += sum(found)
         if options.quiet and total:
             break
         if not options.quiet and not options.count:
-            write(batch, found, all_lines=options.all)
+            write(block, found, all_lines=options.all)
     if options.count:
         print(total)
     return FOUND if total else NOT_FOUND
 
 
-def write(batch: list[bytes], found: list[bool], *, all_lines: bool) -> None:
+def write(block: Chunk, found: Sequence[int], *, all_lines: bool) -> None:
     if all_lines:
-        chosen = [PREFIXES[flag] + line for flag, line in zip(found, batch, strict=True)]
+        chosen = [PREFIXES[flag] + line for flag, line in zip(found, block, strict=True)]
     else:
-        chosen = list(compress(batch, found))
+        chosen = list(compress(block, found))
     if chosen:
         chosen.append(b"")
         sys.stdout.buffer.write(b"\n".join(chosen))
@@ -80,15 +81,9 @@ def question(options: argparse.Namespace) -> Contains:
     if options.server is None or options.fetch:
         return store.load(options).contains_all
     from oxbloom._cli import servers
+    from oxbloom._sharded.commands import QUERY
 
     client, key = servers.connect_for_filter(options.server, "BF.MEXISTS"), options.filter
     with servers.errors():
         servers.check_exists(client, key)
-
-    def contains(items: list[bytes]) -> list[bool]:
-        with servers.errors(), client.pipeline(transaction=False) as pipeline:
-            for some in servers.per_command(items):
-                pipeline.execute_command("BF.MEXISTS", key, *some)
-            return [bool(flag) for reply in pipeline.execute() for flag in reply]
-
-    return contains
+    return servers.Lines(client, key, QUERY).send

@@ -1,7 +1,7 @@
 """Connects to servers and clusters. Importing this needs redis-py."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,8 +16,11 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
+from oxbloom._oxbloom import Chunk
+from oxbloom._sharded.commands import ItemCommands, Operation
+from oxbloom._sharded.filter import run
+
 PASSWORD_VARIABLE = "REDISCLI_AUTH"  # that of redis-cli
-ITEMS_PER_COMMAND = 1000
 UNREACHABLE = (RedisError, exceptions.RedisClusterException)
 
 Rejection = ResponseError  # an error as the reply to a command
@@ -89,10 +92,21 @@ def check_exists(client: Client, key: bytes, *, otherwise: str = "") -> None:
         raise CommandError(f"the server has no key {shown(key)}{otherwise}")
 
 
-def per_command(items: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Yields as many items at a time as one command takes."""
-    for start in range(0, len(items), ITEMS_PER_COMMAND):
-        yield items[start : start + ITEMS_PER_COMMAND]
+class Lines:
+    """An operation on the lines of blocks, with the filter in a key."""
+
+    def __init__(self, client: Client, key: bytes, operation: Operation) -> None:
+        self._client = client
+        self._operation = operation
+        self._commands = ItemCommands([key])
+
+    def send(self, block: Chunk) -> bytes:
+        """Returns the server's answer to each line: a byte that is 0 or 1."""
+        with errors():
+            flags, error = run(self._client, self._commands.all(self._operation, block))
+            if error:
+                raise error
+            return flags
 
 
 @contextmanager

@@ -4,7 +4,7 @@ An operation is a *conversation*: a generator that yields commands, which are se
 returns the result. So clients of both kinds, those that wait and those of asyncio, share all of it.
 
 Items are sent packed, in one argument for each shard (BF.ADDPACKED, BF.EXISTSPACKED, BF.DELPACKED). The server then
-takes a fifth of the time, and the client a tenth. A server that does not know a packed command, or whose user may not
+takes a third of the time, and the client a twentieth. A server that does not know a packed command, or whose user may not
 call it, replies with an error that names the command. Its shards get each item in an argument of its own from then on
 (BF.INSERT, BF.MEXISTS, BF.MDEL).
 
@@ -131,7 +131,7 @@ class ItemCommands:
             name, *words = operation.packed
             return [(name, key, *words, *part.chunk.arguments)]
         command, *options = operation.separate
-        items = part.chunk.items()
+        items = list(part.chunk)
         starts = range(0, len(items), ITEMS_PER_COMMAND)
         return [
             (command, key, *options, *items[start : start + ITEMS_PER_COMMAND]) for start in starts

@@ -33,11 +33,12 @@ Item = str | bytes
 BATCH = 10_000
 """The number of items that are sent at once.
 
-They take a server 1 ms, while its other clients wait. The command itself takes 10 µs, so larger chunks gain nothing.
+A server takes 98 ns for each URL of a command with 500, 58 ns with 5000, and 55 ns with 10,000 or more. It takes half a
+millisecond for 10,000, and its other clients wait that long.
 """
 
 BATCH_BYTES = 1 << 18
-"""The bytes of items that are sent at once. They are 10,000 URLs, and fit into the processor's second cache."""
+"""The bytes of items that are sent at once: those of 10,000 short URLs."""
 
 CAPACITY = 1_000_000
 """The default capacity."""

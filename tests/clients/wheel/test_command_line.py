@@ -339,6 +339,46 @@ def test_a_key_is_built_and_checked(server: Server, key: bytes) -> None:
     assert list(server.client.scan_iter()) == [key]
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_lines_reach_the_server_as_they_are_in_the_files(
+    server: Server, tmp_path: Path, packed: bool
+) -> None:
+    lines = odd_lines(3, 60_000)
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines[:30_000]) + b"\n")
+    zipped = tmp_path / "zipped.gz"
+    zipped.write_bytes(gzip.compress(b"\n".join([*lines[30_000:], b"last"])))
+    server.client.execute_command("BF.RESERVE", "key", "1e-9", 100_000)
+    rules = ["reset", "on", ">secret", "~*", "+@all"]
+    rules += [] if packed else ["-bf.addpacked", "-bf.existspacked"]
+    server.client.execute_command("ACL", "SETUSER", "limited", *rules)
+    server.client.config_resetstat()
+    at = ("-s", server.url.replace("//", "//limited:secret@"))
+    new = len({*lines, b"last"})
+    assert run("add", "key", plain, zipped, *at).output == (
+        f"added 60,001 lines to 'key': {new:,} new, {60_001 - new:,} already there\n".encode()
+    )
+    found = run("check", "key", plain, zipped, "-", *at, stdin=b"absent\r\nlast").output
+    assert lines_of(found) == [*lines, b"last", b"last"]
+    stats = server.client.info("commandstats")
+    for name, is_sent in (("addpacked", packed), ("insert", not packed)):
+        assert (stats[f"cmdstat_bf.{name}"]["calls"] > 0) is is_sent
+    server.client.execute_command("ACL", "DELUSER", "limited")
+
+
+def test_lines_are_not_added_to_a_key_that_is_gone(server: Server) -> None:
+    server.client.execute_command("BF.RESERVE", "key", "0.01", 100)
+    process = start("add", "key", "-s", server.url)
+    assert process.stdin
+    process.stdin.write(b"apple\n")
+    process.stdin.flush()
+    wait_until(lambda: server.client.execute_command("BF.CARD", "key") == 1)
+    server.client.delete("key")
+    process.stdin.write(b"pear\n")
+    assert ends(process, 2) == "oxbloom: the server failed: not found\n"
+    assert not server.client.exists("key")
+
+
 def test_a_file_and_a_key_of_the_same_seed_are_the_same(server: Server, folder: Path) -> None:
     for target in ((folder / "filter",), ("key", "-s", server.url)):
         run("build", *target, "-c", 1000, "--seed", 7, "--counting", stdin=b"apple\npear\napple\n")

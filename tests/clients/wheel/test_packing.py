@@ -39,8 +39,8 @@ def read(arguments: tuple[Any, ...]) -> list[bytes]:
 
 def chunked(items: Any, most: int = MOST, most_bytes: int = MOST_BYTES) -> Iterator[Chunk]:
     for chunk in ItemChunks(items, most, most_bytes):
-        assert read(chunk.arguments) == chunk.items()
-        assert 0 < len(chunk) == len(chunk.items()) <= most
+        assert read(chunk.arguments) == list(chunk)
+        assert 0 < len(chunk) == len(list(chunk)) <= most
         yield chunk
 
 
@@ -96,10 +96,10 @@ def test_the_items_of_all_sources_arrive(
     source: Callable[[list[str]], Any], items: list[str]
 ) -> None:
     chunks = list(chunked(source(items)))
-    assert [item for chunk in chunks for item in chunk.items()] == encoded(items)
+    assert [item for chunk in chunks for item in chunk] == encoded(items)
     for chunk in chunks:
         # Only the last item of a copied chunk may cross the limit.
-        assert sum(map(len, chunk.items()[:-1])) <= MOST_BYTES
+        assert sum(map(len, list(chunk)[:-1])) <= MOST_BYTES
     # Small parts share chunks.
     assert len(chunks) <= 3 * (1 + sum(map(len, encoded(items))) // MOST_BYTES)
 
@@ -118,7 +118,7 @@ def test_the_items_of_all_sources_arrive(
     ],
 )
 def test_items_of_numpy_are_those_of_a_bloom_filter(column: Any) -> None:
-    sent = [item for chunk in chunked(column) for item in chunk.items()]
+    sent = [item for chunk in chunked(column) for item in chunk]
     assert sent == [item.encode() if isinstance(item, str) else item for item in column.tolist()]
     local = BloomFilter(100_000, 1e-15)
     local.add_all(column)
@@ -195,7 +195,7 @@ def test_copied_items_of_one_length_need_no_offsets() -> None:
 def test_lines_are_those_of_the_server(block: bytes, lines: list[bytes]) -> None:
     chunk = Chunk.of_lines(block)
     assert chunk.arguments == ("LINES", block)
-    assert chunk.items() == lines
+    assert list(chunk) == lines
     assert len(chunk) == len(lines)
 
 
@@ -210,7 +210,7 @@ def test_items_before_one_that_cannot_be_read_are_sent(
 
     def send_all() -> None:
         for chunk in chunks:
-            sent.extend(chunk.items())
+            sent.extend(chunk)
 
     with pytest.raises(TypeError, match=rf"the item at index {index} must be"):
         send_all()
@@ -226,10 +226,10 @@ def test_shards_are_those_of_zlib(source: Callable[[list[str]], Any], shards: in
     homes = [zlib.crc32(item) % shards for item in encoded(items)]
     assert [shard for shard, _ in sharded.parts] == sorted(set(homes))
     for shard, part in sharded.parts:
-        assert part.items() == [
+        assert list(part) == [
             item for item, home in zip(encoded(items), homes, strict=True) if home == shard
         ]
-    answers = [bytes(len(item) % 2 for item in part.items()) for _, part in sharded.parts]
+    answers = [bytes(len(item) % 2 for item in part) for _, part in sharded.parts]
     assert list(sharded.merged(answers)) == [len(item) % 2 for item in items]
 
 
