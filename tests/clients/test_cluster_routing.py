@@ -23,6 +23,7 @@ from servers import HOST, Server, server_version, wait_until
 READS = [
     "BF.EXISTS {filter} item",
     "BF.MEXISTS {filter} item other",
+    "BF.EXISTSPACKED {filter} LINES item",
     "BF.COUNT {filter} item",
     "BF.MCOUNT {filter} item other",
     "BF.CARD {filter}",
@@ -34,8 +35,10 @@ CHANGES = [
     "BF.ADD {filter} item",
     "BF.MADD {filter} item other other",
     "BF.INSERT {filter} ITEMS item",
+    "BF.ADDPACKED {filter} LINES item",
     "BF.DEL {filter} item",
     "BF.MDEL {filter} other",
+    "BF.DELPACKED {filter} LINES item",
 ]
 TWO_FILTERS = ["BF.MERGE {alike} 1 {filter}"]
 FROM_ANOTHER = ["BF.RESERVE {absent} LIKE {filter}", "BF.MERGE {absent} 1 {filter}"]
@@ -44,11 +47,17 @@ CREATIONS = [
     "BF.ADD {absent} item",
     "BF.MADD {absent} item",
     "BF.INSERT {absent} ITEMS item",
+    "BF.ADDPACKED {absent} LINES item",
     "BF.LOADCHUNK {absent} 1 {header}",
 ]
 WRITES = CHANGES + TWO_FILTERS + FROM_ANOTHER + CREATIONS
 # Commands that succeed for a missing key.
-LENIENT = ["BF.EXISTS {absent} item", "BF.MEXISTS {absent} item", "BF.CARD {absent}"]
+LENIENT = [
+    "BF.EXISTS {absent} item",
+    "BF.MEXISTS {absent} item",
+    "BF.EXISTSPACKED {absent} LINES item",
+    "BF.CARD {absent}",
+]
 
 
 class Keys:

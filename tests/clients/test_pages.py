@@ -34,7 +34,7 @@ VERSIONS = "docs/versions.md"
 BLOCKS = {
     README: ["console", "console", "python", "js", "console"],
     CHOOSING: ["console"],
-    CLIENTS: ["python", "js", "python", "js"],
+    CLIENTS: ["python", "js", "js", "python", "js"],
     CONFIGURATION: ["text", "console"],
     CONTRIBUTING: ["console", "sh", "sh", "console"],
     DIFFERENCES: [],

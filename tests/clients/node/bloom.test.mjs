@@ -116,16 +116,17 @@ function expectedOutput(code) {
 }
 
 const [README_CODE, ...none] = codeOn('README.md');
-const [CART_CODE, FIELDS_CODE, ...noMore] = codeOn('docs/clients.md');
+const [CART_CODE, PACKED_CODE, FIELDS_CODE, ...noMore] = codeOn('docs/clients.md');
 
 test('all code for node-redis on the pages runs here', () => {
   assert.deepEqual([none, noMore], [[], []]);
-  assert.ok([README_CODE, CART_CODE, FIELDS_CODE].every(Boolean));
+  assert.ok([README_CODE, CART_CODE, PACKED_CODE, FIELDS_CODE].every(Boolean));
 });
 
 for (const [name, code] of [
   ['README.md', README_CODE],
   ['docs/clients.md', CART_CODE],
+  ['docs/clients.md, for packed items,', PACKED_CODE],
 ]) {
   test(`the code in ${name} prints what it says, each time`, async () => {
     const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
@@ -136,6 +137,38 @@ for (const [name, code] of [
     assert.deepEqual([printed(code), printed(code)], expected);
   });
 }
+
+/** Returns the function that docs/clients.md defines for packed items. */
+function packedSend() {
+  const [body] = PACKED_CODE.match(/^async function send.*?^}/ms);
+  return new Function('RESP_TYPES', `return ${body}`)(RESP_TYPES);
+}
+
+test('the function in docs/clients.md packs all items and reads all replies', async () => {
+  const send = packedSend();
+  for (const RESP of [2, 3]) {
+    const client = await createClient({ RESP, url: `redis://127.0.0.1:${server.port}` }).connect();
+    try {
+      await client.flushAll();
+      await client.bf.reserve('seen', TIGHT, 10_000);
+      const many = [...BINARY_ITEMS, ...items('item', 1000)];
+      assert.deepEqual(await send(client, ['BF.ADDPACKED', 'seen'], []), []);
+      assert.deepEqual(await send(client, ['BF.ADDPACKED', 'seen', 'NOCREATE'], many), many.map(() => true));
+      assert.deepEqual(await client.bf.mExists('seen', many), many.map(() => true));
+      const asked = [...many, ...items('absent', 1000)];
+      assert.deepEqual(await send(client, ['BF.EXISTSPACKED', 'seen'], asked), asked.map((_, i) => i < many.length));
+      await client.bf.reserve('small', TIGHT, 50, { NONSCALING: true });
+      await assert.rejects(send(client, ['BF.ADDPACKED', 'small'], many), (error) => {
+        assert.equal(error.message, FULL);
+        assert.deepEqual(error.answers, Array(50).fill(true));
+        return true;
+      });
+      await assert.rejects(send(client, ['BF.ADDPACKED', 'none', 'NOCREATE'], many), { message: NOT_FOUND });
+    } finally {
+      client.destroy();
+    }
+  }
+});
 
 test('the code in docs/clients.md reads the fields that node-redis does not', async () => {
   for (const RESP of [2, 3]) {

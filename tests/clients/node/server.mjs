@@ -35,8 +35,9 @@ async function freePort() {
   return port;
 }
 
-async function launch(program, module, folder, port) {
-  const args = ['--bind', HOST, '--port', port, '--dir', folder, '--save', '', '--loadmodule', module];
+async function launch(program, module, folder, port, busPort) {
+  const cluster = busPort ? ['--cluster-enabled', 'yes', '--cluster-port', busPort] : [];
+  const args = ['--bind', HOST, '--port', port, '--dir', folder, '--save', '', ...cluster, '--loadmodule', module];
   const log = openSync(join(folder, 'server.log'), 'w');
   try {
     const child = spawn(program, args.map(String), { stdio: ['ignore', log, log] });
@@ -91,15 +92,19 @@ function onEndOfRun(cleanUp) {
   return () => process.off('exit', cleanUp).off('SIGINT', exit).off('SIGTERM', exit);
 }
 
-/** Starts a server. Returns its `port`, and `stop()`, which stops it and removes its files. */
-export async function startServer() {
+/**
+ * Starts a server, as a node of a cluster if `clustered`. Returns its `port`, the `busPort` of a node, and `stop()`, which
+ * stops the server and removes its files.
+ */
+export async function startServer({ clustered = false } = {}) {
   const { program, module } = whatToRun();
   const folder = mkdtempSync(join(tmpdir(), 'oxbloom-clients-'));
   const removeFolder = () => rmSync(folder, { recursive: true, force: true });
   try {
     for (let attempt = 1; ; attempt++) {
       const port = await freePort();
-      const child = await launch(program, module, folder, port);
+      const busPort = clustered ? await freePort() : undefined;
+      const child = await launch(program, module, folder, port, busPort);
       const forget = onEndOfRun(() => {
         child.kill('SIGKILL');
         removeFolder();
@@ -107,6 +112,7 @@ export async function startServer() {
       if (await becomesReady(child, port)) {
         return {
           port,
+          busPort,
           async stop() {
             await stop(child);
             forget();
