@@ -110,7 +110,7 @@ test-crash: build-tests ## Kill servers at random moments, 1000 times (or ROUNDS
 NOT_FOR_OLDEST := $(addprefix --ignore tests/clients/crawling/,test_crawling_page.py test_crawlee.py)
 OLDEST_PYTEST := $(OLDEST_PYTHON_ENV)/bin/pytest -W ignore::DeprecationWarning $(NOT_FOR_OLDEST)
 CRAWLS := $(if $(BRIEF),crawling/test_dupefilter.py crawling/test_deliveries.py,crawling)
-OLDEST_TESTS := $(addprefix tests/clients/,$(CRAWLS) wheel/test_servers.py $(if $(BRIEF),,wheel/test_sharded_filter.py))
+OLDEST_TESTS := $(addprefix tests/clients/,$(CRAWLS) wheel/test_servers.py $(if $(BRIEF),,wheel/test_sharded_filter.py wheel/test_remote_filter.py))
 CASES = $(if $(BRIEF),-m 'not thorough')
 test-clients: test-newest-clients test-oldest-clients test-node
 

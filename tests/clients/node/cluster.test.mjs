@@ -66,12 +66,12 @@ test('packed commands reach the server that has their key', async () => {
       ['BF.EXISTSPACKED', true, 0b111],
       ['BF.DELPACKED', false, 0b111],
     ]) {
-      const before = await counts(name.toLowerCase());
+      const earlier = await counts(name.toLowerCase());
       const reply = await cluster.sendCommand(key, isRead, [name, key, 'LINES', 'one\ntwo\none']);
       assert.deepEqual([...reply], [bits << 5], name);
-      const after = await counts(name.toLowerCase());
-      before[owner][0] += 1;
-      assert.deepEqual(after, before, name);
+      const later = await counts(name.toLowerCase());
+      earlier[owner][0] += 1;
+      assert.deepEqual(later, earlier, name);
     }
   }
 });

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import redis.asyncio
-from oxbloom import AsyncShardedFilter, BloomFilter, ShardedFilter
+from oxbloom import AsyncShardedFilter, BloomFilter, RemoteFilter, ShardedFilter
 from servers import Server
 
 RATE = 1e-18  # so low that the tests have no false positives
@@ -51,6 +51,19 @@ def test_columns_and_other_iterables_get_the_answers_of_a_bloom_filter(
     column = pd.Series(["item 1", "new"])
     assert list(call("contains_all", column)) == [True, False]
     assert column[~call("add_all", column)].tolist() == ["new"]
+
+
+def test_columns_work_with_a_filter_in_one_key(server: Server) -> None:
+    filter = RemoteFilter(server.client, "seen", error_rate=RATE, counting=True)
+    column = pa.array(["a", "b", "a"])
+    for answers, expected in (
+        (filter.add_all(column), [False, False, True]),
+        (filter.contains_all(np.array(["a", "c"])), [True, False]),
+        (filter.remove_all(pd.Series(["a", "a", "b"])), [True, False, True]),
+    ):
+        assert isinstance(answers, np.ndarray)
+        assert answers.dtype == bool
+        assert answers.tolist() == expected
 
 
 @both

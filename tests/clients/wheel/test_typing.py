@@ -13,7 +13,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import redis
-from oxbloom import BloomFilter, FilterFullError, Info, ShardedFilter, ShardedInfo, module_path
+import redis.asyncio
+import valkey
+from oxbloom import AsyncRemoteFilter, BloomFilter, FilterFullError, Info, RemoteFilter, ShardedFilter, ShardedInfo
+from oxbloom import module_path
 from oxbloom.scrapy import RFPDupeFilter
 
 seen: BloomFilter = BloomFilter(100, 0.01, growing=True, seed=3)
@@ -40,6 +43,9 @@ path: Path = module_path()
 sharded = ShardedFilter(redis.Redis(), "key", shards=16, window=timedelta(1))
 new: list[bool] = sharded.add_all(["a", b"b"])
 facts: ShardedInfo = sharded.info()
+there = RemoteFilter(valkey.Valkey(), "key", error_rate=0.01).add("a")
+async def seen_before(item: str) -> bool:
+    return await AsyncRemoteFilter(redis.asyncio.Redis(), "key", counting=True).add(item)
 dupefilter = RFPDupeFilter(sharded)
 try:
     seen.add("c")
