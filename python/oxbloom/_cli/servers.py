@@ -103,7 +103,7 @@ class Lines:
     def send(self, block: Chunk) -> bytes:
         """Returns the server's answer to each line: a byte that is 0 or 1."""
         with errors():
-            flags, error = run(self._client, self._commands.all(self._operation, block))
+            flags, error = run(self._client, self._commands.answers(self._operation, block))
             if error:
                 raise error
             return flags

@@ -100,7 +100,7 @@ class ItemCommands:
         name, *options = operation.separate
         return (name, self.keys[shard_of(item, len(self.keys))], *options, item)
 
-    def one(self, operation: Operation, item: bytes) -> Conversation[bool]:
+    def answer(self, operation: Operation, item: bytes) -> Conversation[bool]:
         """Returns the answer to a single item."""
         [reply] = yield [self.command(operation, item)]
         flags, error = _flags(reply, 1)
@@ -108,7 +108,7 @@ class ItemCommands:
             raise error
         return bool(flags[0]) is not operation.negates
 
-    def all(self, operation: Operation, chunk: Chunk) -> Conversation[Answers]:
+    def answers(self, operation: Operation, chunk: Chunk) -> Conversation[Answers]:
         """Returns the answers to all items of a chunk, which are sent to all shards at once."""
         sharded = chunk.by_shard(len(self.keys))
         parts = [_Part(shard, part, shard not in self._unpacked) for shard, part in sharded.parts]

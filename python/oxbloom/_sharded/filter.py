@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
 
 from oxbloom._oxbloom import ItemChunks, encoded
@@ -143,7 +144,7 @@ class ShardedFilter(_Filter["Client"]):
 
     def add(self, item: Item) -> bool:
         """Adds an item. Returns True if it was already there (or is a false positive), and False if it is new."""
-        return self._run(self._commands.one(self._commands.addition, encoded(item)))
+        return self._run(self._commands.answer(self._commands.addition, encoded(item)))
 
     def add_all(self, items: Items) -> Any:
         """Adds items. For each, returns whether it was already there, like `add`.
@@ -156,7 +157,7 @@ class ShardedFilter(_Filter["Client"]):
 
     def contains(self, item: Item) -> bool:
         """Returns False if an item is not in the filter, and True if it probably is."""
-        return self._run(self._commands.one(QUERY, encoded(item)))
+        return self._run(self._commands.answer(QUERY, encoded(item)))
 
     def contains_all(self, items: Items) -> Any:
         """For each item, returns whether it is in the filter."""
@@ -167,7 +168,7 @@ class ShardedFilter(_Filter["Client"]):
 
         Only remove an item that was added, and only once: otherwise another item may disappear.
         """
-        return self._run(self._commands.one(self._commands.removal, encoded(item)))
+        return self._run(self._commands.answer(self._commands.removal, encoded(item)))
 
     def remove_all(self, items: Items) -> Any:
         """Removes items from a counting filter. For each, returns whether it was there, like `remove`."""
@@ -190,7 +191,7 @@ class ShardedFilter(_Filter["Client"]):
         answers = bytearray()
         with _keeping(chunks, answers), _explaining():
             for chunk in chunks:
-                flags, error = run(self.client, self._commands.all(operation, chunk))
+                flags, error = run(self.client, self._commands.answers(operation, chunk))
                 answers += flags
                 if error:
                     raise error
@@ -209,11 +210,9 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
     their answers, and the others of the batch get the error. An item that was sent stays so if its task is cancelled.
     """
 
-    def __init__(
-        self, client: AsyncClient, name: str, *, shards: int, **options: Unpack[Options]
-    ) -> None:
-        super().__init__(client, name, shards=shards, **options)
-        self._turns = Turns(self._send_some)
+    @cached_property
+    def _turns(self) -> Turns:
+        return Turns(self._send_some)
 
     async def reserve(self) -> bool:
         """Creates the shards that are missing. Returns True if at least one was missing.
@@ -267,7 +266,9 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
         answers = bytearray()
         with _keeping(chunks, answers), _explaining():
             for chunk in chunks:
-                flags, error = await run_async(self.client, self._commands.all(operation, chunk))
+                flags, error = await run_async(
+                    self.client, self._commands.answers(operation, chunk)
+                )
                 answers += flags
                 if error:
                     raise error
@@ -275,7 +276,7 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
 
     async def _send_some(self, operation: Operation, items: list[bytes]) -> list[bool]:
         if len(items) == 1:
-            return [await self._run(self._commands.one(operation, items[0]))]
+            return [await self._run(self._commands.answer(operation, items[0]))]
         answers: list[bool] = await self._send_all(operation, items)
         return answers
 
@@ -291,7 +292,8 @@ class RemoteFilter(ShardedFilter):
     >>> seen.add("https://example.com/")
     False
 
-    The options only matter if the key is created, except for `counting`. Options as those of `ShardedFilter`.
+    The options are those of `ShardedFilter`, except for `shards`. If the key exists, `add` leaves its capacity and error
+    rate as they are, and `reserve` compares them.
     """
 
     def __init__(self, client: Client, key: str, **options: Unpack[Options]) -> None:

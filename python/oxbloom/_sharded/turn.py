@@ -10,14 +10,14 @@ Each call has a future of its own. If its task is cancelled, the others get thei
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable
 
-Operation = TypeVar("Operation", bound=Hashable)
+from .commands import Operation
+
 Call = tuple[bytes, "asyncio.Future[bool]"]
 
 
-class Turns(Generic[Operation]):
+class Turns:
     """The batches of calls that were not sent yet, one for each operation."""
 
     def __init__(self, send: Callable[[Operation, list[bytes]], Awaitable[list[bool]]]) -> None:
@@ -51,16 +51,21 @@ class Turns(Generic[Operation]):
         try:
             answers = await self._send(operation, [item for item, _ in waiting])
         except BaseException as error:
-            answers = error.answers if hasattr(error, "answers") else []
-            for _, future in waiting[len(answers) :]:
-                if future.done():
-                    continue
-                if isinstance(error, Exception):
-                    future.set_exception(error)
-                else:  # the program ends
-                    future.cancel()
+            _settle(waiting, getattr(error, "answers", []), error)
             if not isinstance(error, Exception):
                 raise
-        for (_, future), answer in zip(waiting, answers, strict=False):
-            if not future.done():
-                future.set_result(answer)
+        else:
+            _settle(waiting, answers)
+
+
+def _settle(calls: list[Call], answers: list[bool], error: BaseException | None = None) -> None:
+    """Gives calls their answers, and those that have none the error. If the program ends, these are cancelled."""
+    for index, (_, future) in enumerate(calls):
+        if future.done():
+            continue
+        if index < len(answers):
+            future.set_result(answers[index])
+        elif isinstance(error, Exception):
+            future.set_exception(error)
+        else:
+            future.cancel()
