@@ -206,8 +206,8 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
     """`ShardedFilter` for clients of `redis.asyncio` and `valkey.asyncio`: see there.
 
     Calls for single items (`add`, `contains`, `remove`) that tasks make in one turn of the event loop are sent
-    together, and cost what `add_all` costs. Each task gets its own answer. If an item fails, the items before it have
-    their answers, and the others of the batch get the error. An item that was sent stays so if its task is cancelled.
+    together. Each task gets its own answer. If an item fails, the items before it have their answers, and the others of
+    the batch get the error. If a task is cancelled after its item was sent, the item may be added nevertheless.
     """
 
     @cached_property
