@@ -17,6 +17,7 @@ the filters of 10^8 items, and writes the figures into the build folder.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import re
@@ -24,7 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -35,10 +36,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import redis
+import redis.asyncio
 import report
 from bitarray import bitarray
 from fastbloom_rs import BloomFilter as FastBloomFilter
-from oxbloom import BloomFilter
+from oxbloom import AsyncRemoteFilter, BloomFilter, RemoteFilter
 from pybloom_live import BloomFilter as PyBloomFilter
 from rbloom import Bloom
 from servers import OXBLOOM, ROOT, Server, running
@@ -63,7 +65,7 @@ class Plan:
     sizes: tuple[int, ...]
     rounds: int
     shipped: int
-    """The number of items of the filter that is built offline and saved to a server."""
+    """The number of items that are added to a filter on a server, or to one that is built offline and saved there."""
 
 
 FULL = Plan((10_000, 1_000_000, 100_000_000), 31, 100_000_000)
@@ -342,9 +344,8 @@ class Shipped:
 
 
 def shipped(count: int) -> list[Shipped]:
-    return [
-        ship(name, way, count) for name, way in (("built offline", offline), ("BF.MADD", by_madd))
-    ]
+    ways = (("built offline", offline), ("RemoteFilter", by_remote_filter), ("BF.MADD", by_madd))
+    return [ship(name, way, count) for name, way in ways]
 
 
 def ship(name: str, way: Callable[[str, int], float], count: int) -> Shipped:
@@ -395,6 +396,59 @@ def by_madd(url: str, count: int) -> float:
     return sum(timed(partial(send, part), 1)[0] for part in parts) / 1e9
 
 
+def by_remote_filter(url: str, count: int) -> float:
+    seen = RemoteFilter(redis.Redis.from_url(url), "seen", capacity=count, error_rate=ERROR_RATE)
+    seen.reserve()
+    return sum(timed(partial(seen.add_all, chunk), 1)[0] for chunk in chunks(0, count)) / 1e9
+
+
+# ---- Tasks of asyncio -----------------------------------------------------------------------------------------------
+
+TASKS = 10_000
+CONNECTIONS = 50
+"""The connections of the pool. With one for each task, redis-py takes even longer."""
+
+Add = Callable[[str], Awaitable[object]]
+
+
+def tasks(rounds: int) -> Iterator[list[str]]:
+    """Yields a row for each way to add an item in each of many tasks: its times in milliseconds."""
+    ways = {"AsyncRemoteFilter": by_turns, "`client.bf().add`": by_commands}
+    times: dict[str, list[tuple[float, ...]]] = {name: [] for name in ways}
+    with running(OXBLOOM) as server:
+        for _ in range(rounds):
+            for name, way in ways.items():
+                server.client.flushall()
+                before = cpu(server)
+                spent = asyncio.run(in_tasks(server.url, way))
+                times[name].append((*spent, cpu(server) - before))
+    for name, all_times in times.items():
+        medians = map(statistics.median, zip(*all_times, strict=True))
+        yield [name, *(f"{1e3 * seconds:.1f} ms" for seconds in medians)]
+
+
+async def in_tasks(url: str, way: Callable[[redis.asyncio.Redis], Add]) -> tuple[float, float]:
+    """Returns the time, and the processor time of this process."""
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
+        url, max_connections=CONNECTIONS, timeout=None
+    )
+    async with redis.asyncio.Redis.from_pool(pool) as client:
+        add = way(client)
+        await asyncio.gather(*map(add, items(0, CONNECTIONS)))  # opens the connections
+        wanted = items(CONNECTIONS, CONNECTIONS + TASKS)
+        start, start_of_cpu = time.perf_counter(), time.process_time()
+        await asyncio.gather(*map(add, wanted))
+        return time.perf_counter() - start, time.process_time() - start_of_cpu
+
+
+def by_turns(client: redis.asyncio.Redis) -> Add:
+    return AsyncRemoteFilter(client, "seen", error_rate=ERROR_RATE).add
+
+
+def by_commands(client: redis.asyncio.Redis) -> Add:
+    return partial(client.bf().add, "seen")
+
+
 # ---- The run --------------------------------------------------------------------------------------------------------
 
 
@@ -436,6 +490,9 @@ def parts(plan: Plan) -> Iterator[str]:
             for each in shipped(plan.shipped)
         ],
     )
+    yield f"### {TASKS:,} tasks of asyncio that each add an item on a server"
+    heads = "time|program's processor time|server's processor time"
+    yield report.table(heads, tasks(plan.rounds))
 
 
 def speeds(measured: list[Measured]) -> Iterable[str]:
