@@ -1,4 +1,6 @@
-"""Filters of all kinds, each with a number of items that fills it, or makes it grow."""
+"""Filters of all kinds, each with a number of items that fills it, or makes it grow. Their seeds are fixed, so that no
+item has another one's hash by chance.
+"""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,17 +16,17 @@ class Kind(NamedTuple):
 
 DAY = timedelta(days=1)
 KINDS = {
-    "native": Kind(lambda: BloomFilter(1000, 0.01), 900),
-    "small": Kind(lambda: BloomFilter(3, 0.001), 3),
-    "grown": Kind(lambda: BloomFilter(100, 0.001, growing=True), 5000),
-    "linear": Kind(lambda: BloomFilter(100, 0.001, growing=1), 300),
-    "large": Kind(lambda: BloomFilter(10_000_000, 0.01), 20_000),
-    "counting": Kind(lambda: BloomFilter(1000, 0.01, counting=True), 900),
-    "growing counting": Kind(lambda: BloomFilter(100, 0.01, counting=True, growing=4), 5000),
-    "window": Kind(lambda: BloomFilter(1000, 0.01, window=DAY), 900),
-    "growing window": Kind(lambda: BloomFilter(100, 0.01, window=DAY, growing=True), 5000),
-    "refreshed": Kind(lambda: BloomFilter(1000, 0.01, window=DAY, refresh=True, slices=4), 900),
-    "rolling": Kind(lambda: BloomFilter(1000, 0.01, rolling=True), 900),
+    "native": Kind(lambda: BloomFilter(1000, 0.01, seed=7), 900),
+    "small": Kind(lambda: BloomFilter(3, 0.001, seed=7), 3),
+    "grown": Kind(lambda: BloomFilter(100, 0.001, growing=True, seed=7), 5000),
+    "linear": Kind(lambda: BloomFilter(100, 0.001, growing=1, seed=7), 300),
+    "large": Kind(lambda: BloomFilter(10_000_000, 0.01, seed=7), 20_000),
+    "counting": Kind(lambda: BloomFilter(1000, 0.01, counting=True, seed=7), 900),
+    "growing counting": Kind(lambda: BloomFilter(100, 0.01, counting=True, growing=4, seed=7), 5000),
+    "window": Kind(lambda: BloomFilter(1000, 0.01, window=DAY, seed=7), 900),
+    "growing window": Kind(lambda: BloomFilter(100, 0.01, window=DAY, growing=True, seed=7), 5000),
+    "refreshed": Kind(lambda: BloomFilter(1000, 0.01, window=DAY, refresh=True, slices=4, seed=7), 900),
+    "rolling": Kind(lambda: BloomFilter(1000, 0.01, rolling=True, seed=7), 900),
     "classic": Kind(lambda: BloomFilter(1000, 0.01, classic=True), 900),
     "grown classic": Kind(lambda: BloomFilter(100, 0.01, classic=True, growing=2), 5000),
 }
