@@ -1,5 +1,6 @@
-//! The floor of every benchmark: a module whose BF.ADD, BF.EXISTS, BF.MADD and BF.MEXISTS read their arguments, open
-//! the key and reply with zeros. Its time is the server's own. The additional time of another module is the filter's.
+//! The floor of every benchmark: a module whose BF.ADD, BF.EXISTS, BF.MADD, BF.MEXISTS, BF.ADDPACKED and BF.EXISTSPACKED
+//! read their arguments, open the key and reply with zeros. Its time is the server's own. The additional time of another
+//! module is the filter's.
 
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::hint::black_box;
@@ -58,6 +59,18 @@ fn many(ctx: *mut RedisModuleCtx, argv: *mut *mut RedisModuleString, argc: c_int
     OK
 }
 
+/// Replies to `key FIXED width items`.
+fn packed(ctx: *mut RedisModuleCtx, argv: *mut *mut RedisModuleString, argc: c_int, mode: u32) -> c_int {
+    let &[_, key, _, width, items] = arguments(argv, argc) else { return call!(RedisModule_WrongArity(ctx)) };
+    open_and_close(ctx, key, mode);
+    let (mut bytes, mut each) = (0, 1);
+    call!(RedisModule_StringPtrLen(items, &mut bytes));
+    call!(RedisModule_StringToLongLong(width, &mut each));
+    read(items);
+    let zeros = vec![0u8; (bytes / each.max(1) as usize).div_ceil(8)];
+    call!(RedisModule_ReplyWithStringBuffer(ctx, zeros.as_ptr().cast(), zeros.len()))
+}
+
 type Arguments = *mut *mut RedisModuleString;
 type Callback = unsafe extern "C" fn(*mut RedisModuleCtx, Arguments, c_int) -> c_int;
 
@@ -75,6 +88,14 @@ unsafe extern "C" fn madd(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int
 
 unsafe extern "C" fn mexists(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
     many(ctx, argv, argc, raw::REDISMODULE_READ)
+}
+
+unsafe extern "C" fn addpacked(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
+    packed(ctx, argv, argc, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
+}
+
+unsafe extern "C" fn existspacked(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
+    packed(ctx, argv, argc, raw::REDISMODULE_READ)
 }
 
 /// Loads the module.
@@ -97,6 +118,8 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: *mut RedisModuleCtx, _argv: Arg
     let registered = register(c"bf.add", add as Callback, c"write deny-oom fast")
         && register(c"bf.exists", exists, c"readonly fast")
         && register(c"bf.madd", madd, c"write deny-oom")
-        && register(c"bf.mexists", mexists, c"readonly");
+        && register(c"bf.mexists", mexists, c"readonly")
+        && register(c"bf.addpacked", addpacked, c"write deny-oom")
+        && register(c"bf.existspacked", existspacked, c"readonly");
     if registered { OK } else { FAILED }
 }

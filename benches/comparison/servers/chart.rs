@@ -2,7 +2,8 @@
 
 use plotters::prelude::*;
 
-use crate::format::describe;
+use crate::format::{describe, described};
+use crate::packed::PackedResults;
 use crate::peers::{MAIN, Peer};
 use crate::workloads::{Delivery, GROWN, LARGE, Operation, Results, Subject, Workload};
 
@@ -42,31 +43,39 @@ fn dark_style() -> String {
     format!("\n<style>\n  @media (prefers-color-scheme: dark) {{\n    text {{ fill: #f0f6fc }}\n{rules}  }}\n</style>")
 }
 
-/// The comparisons that are shown: a command with many items and one with a single item, on a filter that is larger
-/// than the cache; and a command with many items on a filter that has grown.
-const SHOWN: [(Subject, Delivery, Operation); 8] = [
+/// The comparisons that are shown after packed items: a command with many items and one with a single item, on a filter
+/// that is larger than the cache; and a command with many items on a filter that has grown.
+const SHOWN: [(Subject, Delivery, Operation); 6] = [
     (LARGE, Delivery::Batch(100), Operation::AddNew),
     (LARGE, Delivery::Batch(100), Operation::ExistsHit),
     (LARGE, Delivery::Batch(100), Operation::ExistsMiss),
     (LARGE, Delivery::Pipelined, Operation::AddNew),
     (LARGE, Delivery::Pipelined, Operation::ExistsHit),
-    (LARGE, Delivery::Pipelined, Operation::ExistsMiss),
-    (GROWN, Delivery::Batch(100), Operation::AddNew),
     (GROWN, Delivery::Batch(100), Operation::ExistsHit),
 ];
 
 /// Draws the processor time of the commands that matter most to a reader.
-pub(crate) fn speeds(results: &Results) -> String {
+pub(crate) fn speeds(results: &Results, packed: &PackedResults) -> String {
+    let packed = packed.times_on(LARGE.name).map(|(operation, bars)| {
+        let label = format!("{}: packed × 10,000, {} (RedisBloom × 1,000)", LARGE.name, described(operation));
+        (label, bars.into())
+    });
     let groups = SHOWN.map(|(subject, delivery, operation)| {
         let workload = Workload { subject: subject.name, delivery, operation, length: LENGTH };
         let bars = MAIN.map(|peer| (peer, results[&(workload, peer)].cpu.median()));
         (format!("{}: {}", subject.name, describe(workload)), bars.into())
     });
-    svg(&MAIN.map(|peer| (peer, peer.name())), &groups).expect("a picture")
+    let groups: Vec<_> = packed.into_iter().chain(groups).collect();
+    let items = format!("{LENGTH} bytes (packed: 20)");
+    svg(&items, &MAIN.map(|peer| (peer, peer.name())), &groups).expect("a picture")
 }
 
-/// Draws labelled groups of bars.
-pub(crate) fn svg(legend: &[(Peer, &str)], groups: &[(String, Bars)]) -> Result<String, Box<dyn std::error::Error>> {
+/// Draws labelled groups of bars, given the size of the items.
+pub(crate) fn svg(
+    items: &str,
+    legend: &[(Peer, &str)],
+    groups: &[(String, Bars)],
+) -> Result<String, Box<dyn std::error::Error>> {
     let bars = || groups.iter().flat_map(|(_, bars)| bars);
     let longest = bars().map(|&(_, time)| time).fold(1.0, f64::max);
     let scale = f64::from(WIDTH - MARGIN - VALUES) / longest;
@@ -78,7 +87,7 @@ pub(crate) fn svg(legend: &[(Peer, &str)], groups: &[(String, Bars)]) -> Result<
         area.fill(&WHITE)?;
         let font = |size: i32| ("sans-serif", size).into_font().color(&BLACK);
         area.draw(&Text::new("Processor time of the whole server", (MARGIN, 10), font(18)))?;
-        let unit = format!("in nanoseconds for an item of {LENGTH} bytes; shorter is better");
+        let unit = format!("in nanoseconds for an item of {items}; shorter is better");
         area.draw(&Text::new(unit, (MARGIN, 29), font(15)))?;
         for (index, &(peer, name)) in legend.iter().enumerate() {
             let left = MARGIN + (WIDTH - MARGIN) / legend.len() as i32 * index as i32;

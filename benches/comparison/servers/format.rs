@@ -7,16 +7,21 @@ use crate::workloads::{Delivery, Operation, Workload};
 /// Describes a workload, without its filter.
 pub(crate) fn describe(workload: Workload) -> String {
     let command = workload.command().trim_start_matches("BF.");
-    let what = match workload.operation {
-        Operation::AddNew => "new",
-        Operation::AddDuplicate => "duplicate",
-        Operation::ExistsHit => "hit",
-        Operation::ExistsMiss => "miss",
-    };
+    let what = described(workload.operation);
     match workload.delivery {
         Delivery::Batch(items) => format!("{command} × {}, {what}", thousands(items as f64)),
         Delivery::Pipelined => format!("{command}, pipelined, {what}"),
         Delivery::Unpipelined => format!("{command}, {} connections, {what}", CONNECTIONS),
+    }
+}
+
+/// Describes the items of an operation.
+pub(crate) fn described(operation: Operation) -> &'static str {
+    match operation {
+        Operation::AddNew => "new",
+        Operation::AddDuplicate => "duplicate",
+        Operation::ExistsHit => "hit",
+        Operation::ExistsMiss => "miss",
     }
 }
 

@@ -76,7 +76,7 @@ fn main() {
     let files = [
         ("benchmarks.md", report.markdown()),
         ("targets.md", targets::page(&targets)),
-        (CHART, chart::speeds(&results)),
+        (CHART, chart::speeds(&results, &packed)),
         (windows::CHART, windows.chart()),
     ];
     write(&folder, &files);

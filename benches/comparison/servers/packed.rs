@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use crate::client;
 use crate::format::{spread, thousands};
-use crate::peers::{Instance, Peer};
+use crate::peers::{Instance, MAIN, Peer};
 use crate::requests::{Form, Item, NEVER_INSERTED, Requests};
 use crate::targets::Target;
 use crate::workloads::{Delivery, Measured, Operation, measure as measure_requests};
@@ -99,7 +99,9 @@ const COUNTING: Method = Method { title: "counting, FIXED × 10,000", parameters
 
 const WINDOWED: Method = Method { title: "windowed, FIXED × 10,000", parameters: "WINDOW 86400", ..FIXED };
 
-const METHODS: [Method; 9] = [
+const FLOOR: Method = Method { title: "the floor, FIXED × 10,000", peer: Peer::Floor, ..FIXED };
+
+const METHODS: [Method; 10] = [
     UNPACKED,
     Method { title: "oxbloom × 1,000", peer: Peer::Oxbloom, ..UNPACKED },
     Method { title: "FIXED × 1,000", items_each: 1000, ..FIXED },
@@ -109,6 +111,7 @@ const METHODS: [Method; 9] = [
     LINES,
     COUNTING,
     WINDOWED,
+    FLOOR,
 ];
 
 const OPERATIONS: [Operation; 3] = [Operation::AddNew, Operation::ExistsHit, Operation::ExistsMiss];
@@ -155,7 +158,7 @@ pub(crate) fn measure(quick: bool) -> PackedResults {
 
 /// Measures one subject: a filter for each method, which are measured in turn.
 fn measure_filters(subject: &Subject, rounds: u64) -> Vec<Row> {
-    let mut instances = [Peer::Oxbloom, Peer::RedisBloom].map(|peer| Instance::start(peer, peer.setup()));
+    let mut instances = MAIN.map(|peer| Instance::start(peer, peer.setup()));
     let methods: Vec<Method> = METHODS.into_iter().filter(|method| method.is_for(subject)).collect();
     let row = |method: &Method| Row { subject: subject.name, method: method.title, of_operations: Default::default() };
     let mut rows: Vec<Row> = methods.iter().map(row).collect();
@@ -167,7 +170,7 @@ fn measure_filters(subject: &Subject, rounds: u64) -> Vec<Row> {
         for (step, operation) in OPERATIONS.into_iter().enumerate() {
             let seed = random.below(u64::MAX);
             for (method, row) in methods.iter().zip(&mut rows) {
-                let instance = instances.iter_mut().find(|instance| instance.peer == method.peer).expect("both");
+                let instance = instances.iter_mut().find(|instance| instance.peer == method.peer).expect("each peer");
                 let key = method.title.replace(' ', "");
                 if step == 0 && (round == 0 || subject.renewed) {
                     create(instance, &key, method, subject);
@@ -179,7 +182,7 @@ fn measure_filters(subject: &Subject, rounds: u64) -> Vec<Row> {
                 let outcome =
                     measure_requests(instance, command, Delivery::Batch(method.items_each), &requests, measured);
                 let share = outcome.ones as f64 / requests.items() as f64;
-                let (min, max) = operation.expected_ones();
+                let (min, max) = if method.peer.has_filters() { operation.expected_ones() } else { (0.0, 0.0) };
                 assert!((min..=max).contains(&share), "{}, {}: {share}", subject.name, method.title);
             }
         }
@@ -203,6 +206,10 @@ fn numbers(operation: Operation, subject: &Subject, new: u64, seed: u64) -> Box<
 fn create(instance: &mut Instance, key: &str, method: &Method, subject: &Subject) {
     let Subject { capacity, filled, lengths, .. } = *subject;
     let _: i64 = ask(&mut instance.connection, &format!("DEL {key}"));
+    if !method.peer.has_filters() {
+        let _: String = ask(&mut instance.connection, &format!("SET {key} value"));
+        return;
+    }
     let reserve = format!("BF.RESERVE {key} 0.01 {capacity} {}", method.parameters);
     let _: String = ask(&mut instance.connection, &reserve);
     const AT_A_TIME: u64 = 1_000_000;
@@ -254,6 +261,21 @@ impl PackedResults {
     fn of(&self, subject: &str, method: &Method) -> &[Measured; OPERATIONS.len()] {
         let row = self.0.iter().find(|row| row.subject == subject && row.method == method.title);
         &row.expect("a measured method").of_operations
+    }
+
+    /// Returns the ratios of the server's processor time for packed items to that for RedisBloom's batches.
+    pub(crate) fn ratios_on(&self, subject: &str) -> Vec<f64> {
+        let is_measured = self.subjects().any(|name| name == subject && name != URLS);
+        if is_measured { self.ratios(subject, [&FIXED, &UNPACKED]).concat() } else { Vec::new() }
+    }
+
+    /// Returns the server's processor time for packed items, and for RedisBloom's batches: for new items, and for hits.
+    pub(crate) fn times_on(&self, subject: &str) -> [(Operation, [(Peer, f64); 3]); 2] {
+        [0, 1].map(|step| {
+            let of_methods =
+                [FIXED, UNPACKED, FLOOR].map(|method| (method.peer, self.of(subject, &method)[step].cpu.median()));
+            (OPERATIONS[step], of_methods)
+        })
     }
 
     /// Returns the server's processor time by a method, relative to another, for additions and for look-ups.

@@ -58,7 +58,7 @@ impl Report<'_> {
              `make bench` writes this page. It compares oxbloom {} with RedisBloom {}, in {}.\n\n",
             self.versions.oxbloom, self.versions.redisbloom, self.versions.server,
         );
-        page.push_str(&summary::markdown(self.plan, self.results, self.operations, self.beyond));
+        page.push_str(&summary::markdown(self.plan, self.results, self.packed, self.operations, self.beyond));
         let _ = writeln!(
             page,
             "The picture shows eight of these comparisons, on a filter that was reserved and on one that grew. The *floor* is a \

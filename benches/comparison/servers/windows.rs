@@ -493,7 +493,7 @@ impl Windows {
             vec![(Peer::Oxbloom, one.cpu.median()), (Peer::RedisBloom, three.cpu.median())]
         };
         let groups: Vec<_> = self.instead.items.iter().map(|(title, row)| ((*title).to_owned(), bars(row))).collect();
-        chart::svg(&legend, &groups).expect("a picture")
+        chart::svg(&format!("{LENGTH} bytes"), &legend, &groups).expect("a picture")
     }
 }
 
