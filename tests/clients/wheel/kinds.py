@@ -22,10 +22,14 @@ KINDS = {
     "linear": Kind(lambda: BloomFilter(100, 0.001, growing=1, seed=7), 300),
     "large": Kind(lambda: BloomFilter(10_000_000, 0.01, seed=7), 20_000),
     "counting": Kind(lambda: BloomFilter(1000, 0.01, counting=True, seed=7), 900),
-    "growing counting": Kind(lambda: BloomFilter(100, 0.01, counting=True, growing=4, seed=7), 5000),
+    "growing counting": Kind(
+        lambda: BloomFilter(100, 0.01, counting=True, growing=4, seed=7), 5000
+    ),
     "window": Kind(lambda: BloomFilter(1000, 0.01, window=DAY, seed=7), 900),
     "growing window": Kind(lambda: BloomFilter(100, 0.01, window=DAY, growing=True, seed=7), 5000),
-    "refreshed": Kind(lambda: BloomFilter(1000, 0.01, window=DAY, refresh=True, slices=4, seed=7), 900),
+    "refreshed": Kind(
+        lambda: BloomFilter(1000, 0.01, window=DAY, refresh=True, slices=4, seed=7), 900
+    ),
     "rolling": Kind(lambda: BloomFilter(1000, 0.01, rolling=True, seed=7), 900),
     "classic": Kind(lambda: BloomFilter(1000, 0.01, classic=True), 900),
     "grown classic": Kind(lambda: BloomFilter(100, 0.01, classic=True, growing=2), 5000),
