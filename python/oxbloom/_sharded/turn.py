@@ -43,7 +43,13 @@ class Turns:
         batch = self._batches.pop((loop, operation))
         task = loop.create_task(self._exchange(operation, batch))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Only what ends the program, such as Ctrl-C. It is also raised where the loop runs.
+            task.exception()
 
     async def _exchange(self, operation: Operation, batch: list[Call]) -> None:
         waiting = [(item, future) for item, future in batch if not future.done()]

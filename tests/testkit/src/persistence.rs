@@ -68,6 +68,12 @@ pub fn aof_commands(folder: &Path) -> Vec<Vec<Vec<u8>>> {
     files.flat_map(|bytes| commands_in(&bytes)).map(|(_, command)| command).collect()
 }
 
+/// Returns the module's commands in a server's append-only files, as [`shown`]. This leaves out MULTI and EXEC: servers
+/// before 7.0 put each command into a transaction.
+pub fn aof_commands_shown(folder: &Path) -> Vec<String> {
+    aof_commands(folder).iter().map(|command| shown(command)).filter(|command| command.starts_with("BF.")).collect()
+}
+
 /// Returns the commands in an append-only file, each with its byte range.
 pub fn commands_in(log: &[u8]) -> Vec<(Range<usize>, Vec<Vec<u8>>)> {
     let mut rest = log;
