@@ -65,9 +65,6 @@ const SUBJECTS: [Subject; 3] = [
     },
 ];
 
-/// The filters of a short run.
-const QUICK: &[Subject] = SUBJECTS.split_at(2).0;
-
 /// A way to send items to a filter.
 #[derive(Clone, Copy)]
 pub(crate) struct Method {
@@ -148,12 +145,8 @@ struct Row {
 pub(crate) struct PackedResults(Vec<Row>);
 
 pub(crate) fn measure(quick: bool) -> PackedResults {
-    let (subjects, rounds) = if quick { (QUICK, 3) } else { (&SUBJECTS[..], 11) };
-    let mut rows = Vec::new();
-    for subject in subjects {
-        rows.extend(measure_filters(subject, rounds));
-    }
-    PackedResults(rows)
+    let rounds = if quick { 3 } else { 11 };
+    PackedResults(SUBJECTS.iter().flat_map(|subject| measure_filters(subject, rounds)).collect())
 }
 
 /// Measures one subject: a filter for each method, which are measured in turn.
@@ -265,7 +258,7 @@ impl PackedResults {
 
     /// Returns the ratios of the server's processor time for packed items to that for RedisBloom's batches.
     pub(crate) fn ratios_on(&self, subject: &str) -> Vec<f64> {
-        let is_measured = self.subjects().any(|name| name == subject && name != URLS);
+        let is_measured = SUBJECTS.iter().any(|measured| measured.name == subject && measured.name != URLS);
         if is_measured { self.ratios(subject, [&FIXED, &UNPACKED]).concat() } else { Vec::new() }
     }
 
@@ -288,7 +281,7 @@ impl PackedResults {
 
     pub(crate) fn targets(&self) -> Vec<Target> {
         let mut targets = Vec::new();
-        for subject in self.subjects() {
+        for subject in SUBJECTS.map(|subject| subject.name) {
             let at_most: &[(&[Method], [f64; 2])] = match subject {
                 "10^6 at 1 %" => &[(&[FIXED], [0.15, 0.12]), (&[COUNTING, WINDOWED], [0.45, 0.20])],
                 URLS => &[(&[LINES], [0.15, 0.13])],
@@ -319,10 +312,6 @@ impl PackedResults {
         targets
     }
 
-    fn subjects(&self) -> impl Iterator<Item = &'static str> {
-        SUBJECTS.iter().map(|subject| subject.name).filter(|name| self.0.iter().any(|row| row.subject == *name))
-    }
-
     pub(crate) fn markdown(&self) -> String {
         let mut page = "## Packed batches\n\n\
              [BF.ADDPACKED and BF.EXISTSPACKED](commands/bf.addpacked.md) take all items in one argument. The tables show \
@@ -331,7 +320,7 @@ impl PackedResults {
              Items have 20 bytes; the URLs have 28 to 68. The last column is the number of items that the client, \
              which has no other work, gets looked up in a second.\n\n"
             .to_owned();
-        for subject in self.subjects() {
+        for subject in SUBJECTS.map(|subject| subject.name) {
             let _ = writeln!(
                 page,
                 "| {subject} | new | of RedisBloom | hit | of RedisBloom | miss | of RedisBloom | hits/s |\n\
