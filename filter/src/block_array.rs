@@ -111,18 +111,6 @@ impl BlockArray {
         self.0.label()
     }
 
-    /// Returns the first block of an item, if the blocks are cache lines.
-    #[inline]
-    pub fn first_block_of(&self, hash: Hash) -> usize {
-        self.pattern().first_block_of(hash, self.lines().len())
-    }
-
-    /// Returns the blocks of an item, as [`blocks_of`](Self::blocks_of) does, if the blocks are cache lines.
-    #[inline]
-    pub fn line_blocks_of(&self, hash: Hash) -> ItemBlocks {
-        self.pattern().blocks_of(hash, self.lines().len())
-    }
-
     /// Returns the blocks of an item, all different, each with its number of probes.
     #[inline]
     pub fn blocks_of(&self, hash: Hash) -> ItemBlocks {
