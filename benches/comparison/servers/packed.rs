@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use crate::client;
 use crate::format::{spread, thousands};
 use crate::peers::{Instance, MAIN, Peer};
-use crate::requests::{Form, Item, NEVER_INSERTED, Requests};
+use crate::requests::{Item, NEVER_INSERTED, Requests};
 use crate::targets::Target;
 use crate::workloads::{Delivery, Measured, Operation, measure as measure_requests};
 use testkit::ask;
@@ -230,15 +230,7 @@ pub(crate) fn requests(
             templates[index].bytes(number).to_vec()
         })
         .collect();
-    let form = if method.packing.is_some() { Form::Bits } else { Form::Array };
-    let mut requests = Requests::new(method.items_each, form);
-    for items in items.chunks_exact(method.items_each) {
-        let arguments = method.packing.map(|packing| packing.pack(items));
-        let arguments = arguments.as_deref().unwrap_or(items);
-        let words = words.iter().map(|word| word.as_bytes());
-        requests.push(&words.chain(arguments.iter().map(Vec::as_slice)).collect::<Vec<_>>());
-    }
-    requests
+    Requests::of_items(words, &items, method.items_each, method.packing)
 }
 
 impl Lengths {

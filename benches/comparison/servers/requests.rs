@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::ops::Range;
 
+use testkit::packing::Packing;
+
 /// The lengths of items in bytes: those of a short identifier, a typical URL, and a long URL.
 pub(crate) const LENGTHS: [usize; 3] = [16, 28, 200];
 
@@ -37,22 +39,6 @@ impl Requests {
         Requests { reply: Form::Integer, ..Requests::batches(words, length, 1, indexes) }
     }
 
-    /// Returns no requests yet.
-    pub(crate) fn new(items_each: usize, reply: Form) -> Requests {
-        Requests { bytes: Vec::new(), ends: Vec::new(), items_each, reply }
-    }
-
-    /// Appends a request.
-    pub(crate) fn push(&mut self, words: &[&[u8]]) {
-        let _ = write!(self.bytes, "*{}\r\n", words.len());
-        for word in words {
-            let _ = write!(self.bytes, "${}\r\n", word.len());
-            self.bytes.extend_from_slice(word);
-            self.bytes.extend_from_slice(b"\r\n");
-        }
-        self.ends.push(self.bytes.len());
-    }
-
     /// Returns requests with `items_each` items each. Remaining items are left out.
     pub(crate) fn batches(
         words: &[&str],
@@ -60,25 +46,31 @@ impl Requests {
         items_each: usize,
         indexes: impl Iterator<Item = u64>,
     ) -> Requests {
-        let head = head(words, items_each);
-        let mut requests = Requests::new(items_each, Form::Array);
         let mut item = Item::new(length);
-        let mut indexes = indexes.peekable();
-        while indexes.peek().is_some() {
-            let start = requests.bytes.len();
-            requests.bytes.extend_from_slice(&head);
-            let mut taken = 0;
-            for index in indexes.by_ref().take(items_each) {
-                requests.bytes.extend_from_slice(item.encoded(index));
-                taken += 1;
-            }
-            if taken < items_each {
-                requests.bytes.truncate(start);
-                break;
-            }
-            requests.ends.push(requests.bytes.len());
+        let items: Vec<_> = indexes.map(|index| item.bytes(index).to_vec()).collect();
+        Requests::of_items(words, &items, items_each, None)
+    }
+
+    /// Returns requests with `items_each` items each, which may be packed. Remaining items are left out.
+    pub(crate) fn of_items(words: &[&str], items: &[Vec<u8>], items_each: usize, packing: Option<Packing>) -> Requests {
+        let reply = if packing.is_some() { Form::Bits } else { Form::Array };
+        let mut requests = Requests { bytes: Vec::new(), ends: Vec::new(), items_each, reply };
+        for items in items.chunks_exact(items_each) {
+            let packed = packing.map(|packing| packing.pack(items));
+            requests.push(words, packed.as_deref().unwrap_or(items));
         }
         requests
+    }
+
+    /// Appends a request.
+    fn push(&mut self, words: &[&str], arguments: &[Vec<u8>]) {
+        let _ = write!(self.bytes, "*{}\r\n", words.len() + arguments.len());
+        for word in words.iter().map(|word| word.as_bytes()).chain(arguments.iter().map(Vec::as_slice)) {
+            let _ = write!(self.bytes, "${}\r\n", word.len());
+            self.bytes.extend_from_slice(word);
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+        self.ends.push(self.bytes.len());
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -134,46 +126,23 @@ impl Requests {
 /// The length of a reply that is an integer of one digit.
 const INTEGER: usize = b":0\r\n".len();
 
-/// Returns the start of a request, up to its items.
-fn head(words: &[&str], items: usize) -> Vec<u8> {
-    let mut head = format!("*{}\r\n", words.len() + items).into_bytes();
-    for word in words {
-        let _ = write!(head, "${}\r\n{word}\r\n", word.len());
-    }
-    head
-}
-
-/// An encoded item. Only its last digits change.
-pub(crate) struct Item {
-    encoded: Vec<u8>,
-    length: usize,
-}
+/// The bytes of an item. Only its last digits change.
+pub(crate) struct Item(Vec<u8>);
 
 impl Item {
     pub(crate) fn new(length: usize) -> Item {
-        let mut encoded = Vec::new();
-        let _ = write!(encoded, "${length}\r\n");
         let site: &[u8] = if length < 20 + DIGITS { b"page-id/" } else { b"https://example.com/" };
         let filler = b"a-long-path/".iter().cycle();
-        encoded.extend(site.iter().chain(filler).take(length - DIGITS));
-        encoded.extend_from_slice(&[b'0'; DIGITS]);
-        encoded.extend_from_slice(b"\r\n");
-        Item { encoded, length }
+        Item(site.iter().chain(filler).copied().take(length - DIGITS).chain([b'0'; DIGITS]).collect())
     }
 
-    /// Returns the bytes of the item alone.
-    pub(crate) fn bytes(&mut self, index: u64) -> &[u8] {
-        let end = self.encoded.len() - 2;
-        let start = end - self.length;
-        &self.encoded(index)[start..end]
-    }
-
-    fn encoded(&mut self, mut index: u64) -> &[u8] {
-        let end = self.encoded.len() - 2;
-        for digit in self.encoded[end - DIGITS..end].iter_mut().rev() {
+    /// Returns the item with this number.
+    pub(crate) fn bytes(&mut self, mut index: u64) -> &[u8] {
+        let digits = self.0.len() - DIGITS;
+        for digit in self.0[digits..].iter_mut().rev() {
             *digit = b"0123456789abcdefghijklmnopqrstuvwxyz"[(index % 36) as usize];
             index /= 36;
         }
-        &self.encoded
+        &self.0
     }
 }
