@@ -118,7 +118,7 @@ impl Bits {
     }
 }
 
-/// Returns the byte of eight bits, the first of which is the highest.
+/// Returns a byte with these bits, the first as the highest.
 #[inline]
 fn byte(flags: &[bool; 8]) -> u8 {
     // Each bit of the product's highest byte is one of the flags, since no two products of a flag overlap there.

@@ -1,4 +1,4 @@
-//! What an encoding is: [`Format`] is what it defines without a filter, and [`Encoded`] what it does with one.
+//! The two traits of an encoding: [`Format`] needs no filter, and [`Encoded`] is implemented by filters.
 //!
 //! To add an encoding, implement both in a file of its own, and add its row to [`Encoding`](super::Encoding). In the
 //! module, its data type needs a row (`datatype.rs`).
@@ -50,7 +50,7 @@ pub(super) trait Encoded {
         true
     }
 
-    /// Returns true if the filter was built from this header, and has all chunks, of which `loaded` bytes were loaded.
+    /// Returns true if the filter was built from this header, and all its chunks were loaded, which had `loaded` bytes.
     fn is_complete(&self, header: &[u8], loaded: u64) -> Result<bool, Error>;
 
     /// Returns the tags of the sections, if the filter has sections.

@@ -6,9 +6,9 @@ use crate::random::Random;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Packing {
     Fixed,
-    /// Offsets of 32 bits, the first of which is this number.
+    /// Offsets of 32 bits that start at this number.
     Offsets(u32),
-    /// Offsets of 64 bits, the first of which is this number.
+    /// Offsets of 64 bits that start at this number.
     Offsets64(u64),
     Lines,
 }
