@@ -89,12 +89,11 @@ errors! {
         SlicesRange => c"ERR bad slices: SLICES takes a whole number from 2 to 64";
         NoWindow => c"ERR SLICES needs WINDOW or ROLLING, and REFRESH needs WINDOW: add the missing option";
         RollingGrows => c"ERR a filter with ROLLING never grows: leave out EXPANSION and NONSCALING";
-        WindowedOther => c"ERR WINDOW and ROLLING cannot be combined with COUNTING or LAYOUT classic: leave out one of them";
+        TwoKinds => c"ERR COUNTING, LAYOUT classic, and WINDOW or ROLLING exclude each other: leave out all but one";
         TtlRange => c"ERR bad TTL: TTL takes seconds, from 1 to the filter's WINDOW";
         BadTime => c"ERR bad time: AT takes milliseconds since 1970, and no time in the future";
         LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other";
         ClassicSeed => c"ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
-        ClassicCounting => c"ERR COUNTING cannot be combined with LAYOUT classic: leave out one of them";
         Syntax => c"ERR syntax error";
         BadKeyCount => c"ERR numkeys should be greater than 0";
         TooManyKeys => c"ERR Number of keys can't be greater than number of args";
@@ -125,8 +124,7 @@ errors! {
     }
     Some(Reason::Mismatch) => {
         OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";
-        OtherLayout => c"ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
-        OtherCounting => c"ERR the filter exists without COUNTING: leave out COUNTING, or use another key";
+        OtherKind => c"ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
         OtherWindow => c"ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
         TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
         MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";

@@ -11,10 +11,10 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::kind::counting::CountingFilter;
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::{self, Contained, Content, FilterKind, Kind, PrefetchHint, for_each_kind};
+use crate::kind::{self, Contained, Content, CreateParams, FilterKind, Kind, PrefetchHint, for_each_kind};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
-use crate::spec::{CreateParams, InsertOptions, Parameters};
+use crate::spec::{InsertOptions, Parameters};
 
 /// A Bloom filter: a set of items, stored in a few bits each.
 ///
@@ -433,7 +433,7 @@ impl Filter {
 
     /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn create(params: CreateParams, admit: Admit<'_>) -> Result<Filter, Error> {
-        kind::create(params, admit).map(Filter)
+        kind::create(&params, admit).map(Filter)
     }
 
     /// Returns an empty filter that can be merged with this one. `admit` is as for [`create`](Self::create).

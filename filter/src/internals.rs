@@ -14,12 +14,10 @@ pub use crate::kind::native::NativeFilter;
 pub use crate::kind::native::layer::BlockedLayer;
 pub use crate::kind::windowed::WindowedFilter;
 pub use crate::kind::windowed::slices::Slice;
-pub use crate::kind::{Content, FilterKind, Kind, PrefetchHint};
+pub use crate::kind::{Content, CreateParams, FilterKind, Kind, Layout, PrefetchHint};
 pub use crate::layer::LayerInfo;
 pub use crate::memory::{Admit, try_vec};
-pub use crate::spec::{
-    CreateParams, DEFAULT_STORED_EXPANSION, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Parameters,
-};
+pub use crate::spec::{DEFAULT_STORED_EXPANSION, ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
 pub use crate::table::{Addressing, END, Payload, Position, Stamps, Table, end_of};
 pub use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
 

@@ -31,19 +31,6 @@ pub enum Growth {
     By(NonZeroU32),
 }
 
-/// The parameters of a new filter.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CreateParams {
-    /// The false-positive rate of the whole filter, however far it grows.
-    pub error_rate: ErrorRate,
-    /// The number of distinct items that fit before the filter grows or rejects items.
-    pub capacity: NonZeroU64,
-    /// The behaviour of the full filter.
-    pub growth: Growth,
-    /// The layout of the bits in memory.
-    pub layout: Layout,
-}
-
 /// What a filter was created with.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Parameters {
@@ -59,34 +46,6 @@ pub struct Parameters {
     pub seed: Option<u64>,
     /// The window of a filter that forgets.
     pub window: Option<Window>,
-}
-
-/// The layout of the bits in memory, with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// Blocks, which are cache lines except in small filters.
-    Native {
-        /// The seed of the hash. Filters with the same shape and seed have the same bits for the same items. Anyone who
-        /// knows it can craft collisions.
-        seed: u64,
-    },
-    /// A table of fingerprints with their counts, so that items can be removed.
-    Counting {
-        /// The same as for native filters.
-        seed: u64,
-    },
-    /// Tables of fingerprints that expire.
-    Windowed {
-        /// The same as for native filters.
-        seed: u64,
-        /// The time after which they expire. A rolling filter does not grow.
-        window: Window,
-    },
-    /// RedisBloom's layout.
-    Classic {
-        /// The expansion that is stored if the filter does not grow.
-        stored_expansion: u32,
-    },
 }
 
 /// The expansion that RedisBloom stores in a filter that does not grow, unless the client gave another.

@@ -53,6 +53,10 @@ impl AskedKinds {
     fn has(self, kind: FilterKind) -> bool {
         self.0[kind as usize]
     }
+
+    fn iter(self) -> impl DoubleEndedIterator<Item = FilterKind> {
+        FilterKind::ALL.iter().copied().filter(move |&kind| self.has(kind))
+    }
 }
 
 impl Options {
@@ -60,12 +64,14 @@ impl Options {
     /// the creation: clients repeat them with every command.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let kind = filter.kind();
-        let other_layout = if kind == FilterKind::Classic { FilterKind::Native } else { FilterKind::Classic };
-        if self.kinds.has(other_layout) {
-            return Err(Error::OtherLayout);
-        }
-        if self.kinds.has(FilterKind::Counting) && kind != FilterKind::Counting {
-            return Err(Error::OtherCounting);
+        let is_other = |asked| match asked {
+            FilterKind::Native => kind == FilterKind::Classic,
+            // Compared below, with its parameters.
+            FilterKind::Windowed => false,
+            _ => kind != asked,
+        };
+        if self.kinds.iter().any(is_other) {
+            return Err(Error::OtherKind);
         }
         if self.seed.is_some() && self.seed != filter.seed() {
             return Err(Error::OtherSeed);
@@ -104,19 +110,15 @@ impl Options {
     /// Returns the kind of the filter: the one that the options ask for, or that of the configuration. Only the first
     /// kind, [`Native`](FilterKind::Native), may be combined with another.
     fn kind(&self) -> FilterKind {
-        let asked = FilterKind::ALL.iter().rfind(|&&kind| self.kinds.has(kind));
-        asked.copied().unwrap_or_else(configuration::layout)
+        self.kinds.iter().next_back().unwrap_or_else(configuration::layout)
     }
 
     /// Rejects options that exclude each other.
     fn check_contradictions(&self, kind: FilterKind) -> Result<(), Error> {
         let asks_for_growth = self.expansion.is_some() || self.nonscaling;
-        let [windowed, counting, classic] =
-            [FilterKind::Windowed, FilterKind::Counting, FilterKind::Classic].map(|kind| self.kinds.has(kind));
         let contradictions = [
             (self.rolling && asks_for_growth, Error::RollingGrows),
-            (windowed && (counting || classic), Error::WindowedOther),
-            (counting && classic, Error::ClassicCounting),
+            (self.kinds.iter().filter(|&kind| kind != FilterKind::Native).count() > 1, Error::TwoKinds),
             (kind == FilterKind::Classic && self.seed.is_some(), Error::ClassicSeed),
         ];
         let given = contradictions.into_iter().find(|&(is_given, _)| is_given);

@@ -1134,18 +1134,18 @@ fn insert_rejects_another_layout_or_seed_than_the_filters_but_not_another_capaci
     client.run("BF.RESERVE native 0.001 100 SEED 7");
     client.run("BF.RESERVE counting 0.001 100 SEED 7 COUNTING");
     client.run("BF.RESERVE classic 0.001 100 LAYOUT classic");
-    let layout = "ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
+    let kind =
+        "ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
     let seed = "ERR the filter exists with another SEED: leave out SEED, or use another key";
-    let counting = "ERR the filter exists without COUNTING: leave out COUNTING, or use another key";
     for (words, rejection) in [
-        ("native LAYOUT classic", layout),
-        ("counting LAYOUT classic", layout),
-        ("classic LAYOUT native", layout),
+        ("native LAYOUT classic", kind),
+        ("counting LAYOUT classic", kind),
+        ("classic LAYOUT native", kind),
         ("native SEED 8", seed),
         ("counting SEED 8", seed),
         ("classic SEED 7", seed),
-        ("native COUNTING", counting),
-        ("classic COUNTING", counting),
+        ("native COUNTING", kind),
+        ("classic COUNTING", kind),
         ("native NOCREATE SEED 8", seed),
     ] {
         assert_eq!(client.run(&format!("BF.INSERT {words} ITEMS new")), Reply::error(rejection), "{words}");

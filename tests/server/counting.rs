@@ -24,7 +24,8 @@ use testkit::{Setup, ask, run, run_words};
 const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
 const NOT_COUNTING: &str = "ERR this filter does not support BF.DEL and BF.COUNT: create it with \
                             BF.RESERVE key error_rate capacity COUNTING";
-const CLASSIC_COUNTING: &str = "ERR COUNTING cannot be combined with LAYOUT classic: leave out one of them";
+const CLASSIC_COUNTING: &str =
+    "ERR COUNTING, LAYOUT classic, and WINDOW or ROLLING exclude each other: leave out all but one";
 const FOREIGN_CHUNK: &str =
     "ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
 
@@ -114,8 +115,9 @@ fn other_filters_reject_removals_with_advice_and_stay_as_they_are() {
             }
             // COUNTING is rejected for an existing filter without it. NX alone is accepted: in any filter, it skips
             // items that are present.
-            let contradicts =
-                Reply::error("ERR the filter exists without COUNTING: leave out COUNTING, or use another key");
+            let contradicts = Reply::error(
+                "ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key",
+            );
             assert_eq!(client.run("BF.INSERT key NX COUNTING ITEMS a"), contradicts);
             assert_eq!(client.run("DUMP key"), before);
             assert_eq!(client.run("BF.INSERT key NX ITEMS a b b"), array([&no, &yes, &no]));

@@ -16,7 +16,9 @@ const SLICES: &str = "ERR bad slices: SLICES takes a whole number from 2 to 64";
 const ALONE: &str = "ERR SLICES needs WINDOW or ROLLING, and REFRESH needs WINDOW: add the missing option";
 const GROWS: &str = "ERR a filter with ROLLING never grows: leave out EXPANSION and NONSCALING";
 const OTHER_KIND: &str =
-    "ERR WINDOW and ROLLING cannot be combined with COUNTING or LAYOUT classic: leave out one of them";
+    "ERR COUNTING, LAYOUT classic, and WINDOW or ROLLING exclude each other: leave out all but one";
+const WITHOUT: &str =
+    "ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
 const REPEATED: &str = "ERR repeated argument: give each option once";
 const TTL: &str = "ERR bad TTL: TTL takes seconds, from 1 to the filter's WINDOW";
 const NO_TTL: &str = "ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
@@ -214,8 +216,8 @@ fn bad_options_of_items_are_errors_and_change_nothing() {
         ("window SLICES 65", SLICES),
         ("window AT 9999999999999", TIME),
         ("window EX 0", EXPIRY),
-        ("window COUNTING", "ERR the filter exists without COUNTING: leave out COUNTING, or use another key"),
-        ("window LAYOUT classic", "ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key"),
+        ("window COUNTING", WITHOUT),
+        ("window LAYOUT classic", WITHOUT),
     ] {
         filled.reject(&format!("BF.INSERT {line} ITEMS a"), text);
     }

@@ -1,10 +1,8 @@
 //! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
 //!
-//! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder.
-//! Add its row to `kinds!`, and its parameters to [`Layout`]. Then the compiler names what is left: [`create`] and
-//! [`predict`] here, and the kind's row in `codec/mod.rs`. If the kind has our own encoding, [`decode_unsealed`] needs
-//! its code. The module needs an option that chooses the kind, and what it contradicts (`commands/option_rows.rs` and
-//! `commands/options.rs`).
+//! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder,
+//! and add its row to `kinds!` and to the encodings (`codec/mod.rs`). The module needs the option that chooses the kind
+//! (`commands/option_rows.rs`), and its parameters (`commands/options.rs`).
 
 pub(crate) mod classic;
 pub(crate) mod counting;
@@ -12,6 +10,7 @@ pub(crate) mod native;
 pub(crate) mod windowed;
 
 use std::ffi::CStr;
+use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use crate::array::try_box;
@@ -22,19 +21,43 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
 use crate::prediction::Prediction;
-use crate::spec::{CreateParams, InsertOptions, Layout, OwnSpec, Parameters};
+use crate::spec::{ErrorRate, Growth, InsertOptions, OwnSpec, Parameters};
 use crate::stored::header::{self, Preamble};
 use crate::stored::section::MAX_SECTIONS;
-use classic::ClassicFilter;
-use classic::layer::{ClassicHint, ClassicSpec};
-use counting::CountingFilter;
-use native::NativeFilter;
-use windowed::WindowedFilter;
+use crate::window::Window;
+use classic::layer::ClassicHint;
 
-/// Declares the kinds of filters: for each its name, its filter, and how a content holds the filter. `$d` is a dollar,
-/// for the macro in the macro.
+/// A kind in our own encoding: its code in the header, and the function that decodes the rest of the header.
+pub(crate) type OwnKind = (u8, fn(&mut Preamble<'_>) -> Result<Header, DecodeError>);
+
+/// The parameters of a new filter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CreateParams {
+    /// The false-positive rate of the whole filter, however far it grows.
+    pub error_rate: ErrorRate,
+    /// The number of distinct items that fit before the filter grows or rejects items.
+    pub capacity: NonZeroU64,
+    /// The behaviour of the full filter.
+    pub growth: Growth,
+    /// The layout of the bits in memory.
+    pub layout: Layout,
+}
+
+impl CreateParams {
+    /// Returns the parameters of a filter of our own.
+    fn own(&self, seed: u64) -> OwnSpec {
+        OwnSpec { seed, error_rate: self.error_rate, growth: self.growth }
+    }
+}
+
+/// Declares the kinds of filters: for each the parameters that only it has, its name, its filter, and how a content
+/// holds the filter. `$d` is a dollar, for the macro in the macro.
 macro_rules! kinds {
-    ($d:tt $($(#[$doc:meta])* $kind:ident = $name:literal, $filter:ty, in $holder:ty, $hold:path;)*) => {
+    ($d:tt $(
+        $(#[$doc:meta])*
+        $kind:ident { $($(#[$parameter_doc:meta])* $parameter:ident: $type:ty,)* }
+            = $name:literal, $filter:ty, in $holder:ty, $hold:path;
+    )*) => {
         /// The kinds of filters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum FilterKind {
@@ -53,6 +76,12 @@ macro_rules! kinds {
             }
         }
 
+        /// The layout of the bits in memory, with the parameters that only it has.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Layout {
+            $($(#[$doc])* $kind { $($(#[$parameter_doc])* $parameter: $type,)* },)*
+        }
+
         /// The content of a filter, by its kind.
         pub enum Content {
             $($(#[$doc])* $kind($holder),)*
@@ -67,6 +96,32 @@ macro_rules! kinds {
                 }
             }
         }
+
+        /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
+        pub(crate) fn create(params: &CreateParams, admit: Admit<'_>) -> Result<Content, Error> {
+            match params.layout {
+                $(Layout::$kind { $($parameter),* } => {
+                    <$filter>::create(params, $($parameter,)* admit)?.into_content()
+                })*
+            }
+        }
+
+        /// Predicts the filter that would be created, with `items` distinct items that were counted as new. For a
+        /// filter with a window, `items` come in each window, in a steady stream; the filter also remembers the items
+        /// of one more slice.
+        ///
+        /// # Errors
+        ///
+        /// [`Error::Full`] if the filter does not grow and has no room for the items; [`Error::OutOfMemory`] or
+        /// [`Error::CannotGrow`] if no filter can hold them.
+        pub(crate) fn predict(params: &CreateParams, items: u64) -> Result<Prediction, Error> {
+            match params.layout {
+                $(Layout::$kind { $($parameter),* } => <$filter>::predict(params, $($parameter,)* items),)*
+            }
+        }
+
+        /// The kinds in our own encoding.
+        const OWN: &[Option<OwnKind>] = &[$(<$filter as Kind>::OWN),*];
 
         $(impl Contained for $filter {
             fn of(content: &Content) -> Option<&$filter> {
@@ -93,13 +148,28 @@ macro_rules! kinds {
 // Counting and windowed filters are boxed, so that plain filters are small.
 kinds! { $
     /// Bits in blocks, which are cache lines except in small filters; and a table if the filter has grown.
-    Native = c"native", NativeFilter, in NativeFilter, Ok;
-    /// Fingerprints with their counts, in a table.
-    Counting = c"counting", CountingFilter, in Box<CountingFilter>, try_box;
+    Native {
+        /// The seed of the hash. Filters with the same shape and seed have the same bits for the same items. Anyone who
+        /// knows it can craft collisions.
+        seed: u64,
+    } = c"native", native::NativeFilter, in native::NativeFilter, Ok;
+    /// Fingerprints with their counts, in a table, so that items can be removed.
+    Counting {
+        /// The same as for native filters.
+        seed: u64,
+    } = c"counting", counting::CountingFilter, in Box<counting::CountingFilter>, try_box;
     /// Fingerprints with the slices in which they expire, in tables.
-    Windowed = c"windowed", WindowedFilter, in Box<WindowedFilter>, try_box;
+    Windowed {
+        /// The same as for native filters.
+        seed: u64,
+        /// The time after which they expire. A rolling filter does not grow.
+        window: Window,
+    } = c"windowed", windowed::WindowedFilter, in Box<windowed::WindowedFilter>, try_box;
     /// RedisBloom's chain of layers of bits.
-    Classic = c"classic", ClassicFilter, in ClassicFilter, Ok;
+    Classic {
+        /// The expansion that is stored if the filter does not grow.
+        stored_expansion: u32,
+    } = c"classic", classic::ClassicFilter, in classic::ClassicFilter, Ok;
 }
 
 /// A filter that a content holds.
@@ -116,6 +186,9 @@ pub trait Contained: Sized {
 /// Methods with a default are abilities that not every kind has. Times are in milliseconds since 1970, and only matter
 /// to filters that forget. 0 stands for the time of the last change.
 pub trait Kind: Contained {
+    /// The kind in our own encoding, or `None` if it has another.
+    const OWN: Option<OwnKind> = None;
+
     /// Returns the parameters with which the filter was created.
     fn parameters(&self) -> Parameters;
     /// Returns the hash function.
@@ -246,53 +319,11 @@ fn of_kind<'a, K: Kind>(sources: &[(&'a Content, u64)]) -> Result<Vec<(&'a K, u6
     Ok(filters)
 }
 
-/// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
-pub(crate) fn create(params: CreateParams, admit: Admit<'_>) -> Result<Content, Error> {
-    let CreateParams { error_rate, capacity, growth, layout } = params;
-    let capacity = capacity.get();
-    let own = |seed| OwnSpec { seed, error_rate, growth };
-    match layout {
-        Layout::Native { seed } => NativeFilter::new(own(seed), capacity, admit)?.into_content(),
-        Layout::Counting { seed } => CountingFilter::new(own(seed), capacity, admit)?.into_content(),
-        Layout::Windowed { seed, window } => WindowedFilter::new(own(seed), capacity, window, admit)?.into_content(),
-        Layout::Classic { stored_expansion } => {
-            let spec = ClassicSpec::new(growth, stored_expansion);
-            let first = spec.first(capacity, error_rate.get())?;
-            ClassicFilter::new(spec, first, admit)?.into_content()
-        }
-    }
-}
-
-/// Predicts the filter that would be created, with `items` distinct items that were counted as new. For a filter with a
-/// window, `items` come in each window, in a steady stream; the filter also remembers the items of one more slice.
-///
-/// # Errors
-///
-/// [`Error::Full`] if the filter does not grow and has no room for the items; [`Error::OutOfMemory`] or
-/// [`Error::CannotGrow`] if no filter can hold them.
-pub(crate) fn predict(params: CreateParams, items: u64) -> Result<Prediction, Error> {
-    let CreateParams { error_rate, capacity, growth, layout } = params;
-    let capacity = capacity.get();
-    let own = |seed| OwnSpec { seed, error_rate, growth };
-    match layout {
-        Layout::Native { seed } => NativeFilter::predict(own(seed), capacity, items),
-        Layout::Counting { seed } => CountingFilter::predict(own(seed), capacity, items),
-        Layout::Windowed { seed, window } => WindowedFilter::predict(own(seed), capacity, window, items),
-        Layout::Classic { stored_expansion } => {
-            ClassicFilter::predict(ClassicSpec::new(growth, stored_expansion), capacity, error_rate, items)
-        }
-    }
-}
-
 /// Decodes a header of a filter of our own, without its checksum. Returns the bytes after it, too.
 pub(crate) fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let (code, fields) = header::kind_of(unsealed)?;
-    let decode_records = match code {
-        native::stored::CODE => native::stored::decode_records,
-        counting::stored::CODE => counting::stored::decode_records,
-        windowed::stored::CODE => windowed::stored::decode_records,
-        _ => return Err(DecodeError::NewerVersion),
-    };
+    let kind = OWN.iter().flatten().find(|&&(own_code, _)| own_code == code);
+    let &(_, decode_records) = kind.ok_or(DecodeError::NewerVersion)?;
     let mut preamble = Preamble::decode(fields)?;
     let header = decode_records(&mut preamble)?;
     Ok((header, preamble.fields.0))

@@ -5,7 +5,7 @@ pub mod layer;
 
 use std::ptr::NonNull;
 
-use super::{Kind, PrefetchHint};
+use super::{CreateParams, Kind, PrefetchHint};
 use crate::array;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -13,7 +13,7 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
-use crate::spec::{ErrorRate, InsertOptions, Parameters};
+use crate::spec::{InsertOptions, Parameters};
 use layer::{ClassicHint, ClassicLayer, ClassicLayerSpec, ClassicSpec};
 
 /// A chain of layers, oldest first, and their common parameters.
@@ -23,18 +23,21 @@ pub struct ClassicFilter {
 }
 
 impl ClassicFilter {
-    /// Creates a chain of one empty layer.
+    /// Creates a chain of one empty layer. If it does not grow, it stores `stored_expansion`.
     ///
     /// Calls `admit` with the bytes that it will take; `admit` may reject them.
-    pub fn new(spec: ClassicSpec, first: ClassicLayerSpec, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
+    pub fn create(params: &CreateParams, stored_expansion: u32, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
+        let spec = ClassicSpec::new(params.growth, stored_expansion);
+        let first = spec.first(params.capacity.get(), params.error_rate.get())?;
         let mut chain = ClassicFilter::from_layers(spec, Vec::new());
         chain.append(std::iter::once(first), admit)?;
         Ok(chain)
     }
 
     /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(spec: ClassicSpec, capacity: u64, error_rate: ErrorRate, items: u64) -> Result<Prediction, Error> {
-        let mut layer = spec.first(capacity, error_rate.get())?;
+    pub fn predict(params: &CreateParams, stored_expansion: u32, items: u64) -> Result<Prediction, Error> {
+        let spec = ClassicSpec::new(params.growth, stored_expansion);
+        let mut layer = spec.first(params.capacity.get(), params.error_rate.get())?;
         let probes = layer.probes;
         let mut layers = 1;
         let mut bytes = layer.bytes;
@@ -61,7 +64,7 @@ impl ClassicFilter {
     }
 
     /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` is as for
-    /// [`new`](Self::new).
+    /// [`create`](Self::create).
     fn empty_chain(&self, num_layers: usize, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
         let mut chain = ClassicFilter::from_layers(self.spec, Vec::new());
         chain.ensure_layers_like(self, num_layers, admit)?;
@@ -69,7 +72,7 @@ impl ClassicFilter {
     }
 
     /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` is as for
-    /// [`new`](Self::new).
+    /// [`create`](Self::create).
     fn ensure_layers_like(&mut self, other: &ClassicFilter, num_layers: usize, admit: Admit<'_>) -> Result<(), Error> {
         match other.layers.get(self.layers.len()..num_layers) {
             None | Some([]) => Ok(()),
@@ -82,7 +85,7 @@ impl ClassicFilter {
         ClassicFilter { layers: layers.into_boxed_slice(), spec }
     }
 
-    /// Adds a layer to a full chain. `admit` is as for [`new`](Self::new).
+    /// Adds a layer to a full chain. `admit` is as for [`create`](Self::create).
     fn grow(&mut self, admit: Admit<'_>) -> Result<(), Error> {
         let next = self.spec.next(&self.layers.last().ok_or(Error::OutOfMemory)?.spec())?;
         self.append(std::iter::once(next), admit)

@@ -7,7 +7,7 @@ pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
-use super::{Content, Kind};
+use super::{Content, CreateParams, Kind, OwnKind};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
@@ -30,7 +30,8 @@ pub struct CountingFilter {
 impl CountingFilter {
     /// Creates an empty filter. It allocates memory when items are added. Calls `admit` with the bytes that it takes;
     /// `admit` may reject them.
-    pub fn new(spec: OwnSpec, capacity: u64, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+    pub fn create(params: &CreateParams, seed: u64, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
         let table = CountingFilter::new_table(&spec, capacity)?;
         CountingFilter { spec, capacity, table, history: 0 }.admitted(admit)
     }
@@ -49,7 +50,8 @@ impl CountingFilter {
     }
 
     /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(spec: OwnSpec, capacity: u64, items: u64) -> Result<Prediction, Error> {
+    pub fn predict(params: &CreateParams, seed: u64, items: u64) -> Result<Prediction, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
         if spec.growth == Growth::Fixed && items > capacity {
             return Err(Error::Full);
         }
@@ -162,6 +164,8 @@ impl CountingFilter {
 }
 
 impl Kind for CountingFilter {
+    const OWN: Option<OwnKind> = Some((stored::CODE, stored::decode_records));
+
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, None)
     }

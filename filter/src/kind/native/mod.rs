@@ -12,7 +12,7 @@ pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
-use super::{Content, Kind, PrefetchHint};
+use super::{Content, CreateParams, Kind, OwnKind, PrefetchHint};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -35,7 +35,8 @@ pub struct NativeFilter {
 
 impl NativeFilter {
     /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
-    pub fn new(spec: OwnSpec, capacity: u64, admit: Admit<'_>) -> Result<NativeFilter, Error> {
+    pub fn create(params: &CreateParams, seed: u64, admit: Admit<'_>) -> Result<NativeFilter, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
         NativeFilter::of_shape(spec, BlockedSpec::new(&spec, capacity)?, admit)
     }
 
@@ -45,7 +46,8 @@ impl NativeFilter {
     }
 
     /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(spec: OwnSpec, capacity: u64, items: u64) -> Result<Prediction, Error> {
+    pub fn predict(params: &CreateParams, seed: u64, items: u64) -> Result<Prediction, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
         let layer = BlockedSpec::new(&spec, capacity)?;
         let BlockShape { probes, .. } = layer.shape;
         let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
@@ -169,6 +171,8 @@ impl NativeFilter {
 }
 
 impl Kind for NativeFilter {
+    const OWN: Option<OwnKind> = Some((stored::CODE, stored::decode_records));
+
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.layer.spec().capacity, None)
     }

@@ -13,7 +13,7 @@ pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
-use super::{Content, Kind};
+use super::{Content, CreateParams, Kind, OwnKind};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
@@ -56,7 +56,8 @@ pub struct WindowedFilter {
 impl WindowedFilter {
     /// Creates an empty filter. The first addition allocates its memory. Calls `admit` with the bytes that it takes;
     /// `admit` may reject them.
-    pub fn new(spec: OwnSpec, capacity: u64, window: Window, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
+    pub fn create(params: &CreateParams, seed: u64, window: Window, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
         let slices = Slices::new(window, capacity)?;
         let [expected, _] = rates(&spec);
         let table = first_table(expected, capacity, window)?;
@@ -71,7 +72,8 @@ impl WindowedFilter {
 
     /// Predicts a filter with a steady stream of `items` items per window. See
     /// [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(spec: OwnSpec, capacity: u64, window: Window, items: u64) -> Result<Prediction, Error> {
+    pub fn predict(params: &CreateParams, seed: u64, window: Window, items: u64) -> Result<Prediction, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
         let overflow_items = match spec.growth {
             _ if window.rolling => 0,
             Growth::Fixed if items > capacity => return Err(Error::Full),
@@ -245,6 +247,8 @@ impl WindowedFilter {
 }
 
 impl Kind for WindowedFilter {
+    const OWN: Option<OwnKind> = Some((stored::CODE, stored::decode_records));
+
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, Some(self.slices.window()))
     }
