@@ -158,8 +158,9 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn remove(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
-        let hash = self.hash(item.as_ref());
-        Ok(self.counting_mut().ok_or(Error::NotCounting)?.remove(hash))
+        let mut removed = [false];
+        self.remove_hashes(&[self.hash(item.as_ref())], &mut removed)?;
+        Ok(removed[0])
     }
 
     /// Returns the count of an item in a counting filter: its insertions minus its removals. At the error rate, the
@@ -178,8 +179,9 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn count(&self, item: impl AsRef<[u8]>) -> Result<u64, Error> {
-        let hash = self.hash(item.as_ref());
-        Ok(self.counting().ok_or(Error::NotCounting)?.count(hash))
+        let mut counts = [0];
+        self.count_hashes(&[self.hash(item.as_ref())], &mut counts)?;
+        Ok(counts[0])
     }
 }
 
@@ -502,6 +504,32 @@ impl Filter {
         debug_assert!(new.len() >= hashes.len(), "a result for each item");
         debug_assert!(renewed.is_empty() || renewed.len() >= hashes.len(), "a result for each item");
         for_each_kind!(&mut self.0, filter => filter.insert_hashes(hashes, new, renewed, options, admit))
+    }
+
+    /// Returns true if the filter counts how often it contains each item, and can remove items.
+    #[inline]
+    pub fn counts(&self) -> bool {
+        for_each_kind!(&self.0, filter => filter.counts())
+    }
+
+    /// Sets `counts[i]` to the [`count`](Self::count) of the item of `hashes[i]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotCounting`].
+    pub fn count_hashes(&self, hashes: &[Hash], counts: &mut [u64]) -> Result<(), Error> {
+        debug_assert!(counts.len() >= hashes.len(), "a result for each item");
+        for_each_kind!(&self.0, filter => filter.count_hashes(hashes, counts))
+    }
+
+    /// [Removes](Self::remove) one occurrence of the item of each hash. Sets `removed[i]` to whether item `i` had one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotCounting`].
+    pub fn remove_hashes(&mut self, hashes: &[Hash], removed: &mut [bool]) -> Result<(), Error> {
+        debug_assert!(removed.len() >= hashes.len(), "a result for each item");
+        for_each_kind!(&mut self.0, filter => filter.remove_hashes(hashes, removed))
     }
 
     /// Returns true if many additions allocate a little memory each. Otherwise, few additions allocate much.

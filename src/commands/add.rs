@@ -43,7 +43,7 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     let (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, &mut [], &OnDuplicate::Count.into());
     let [added] = new;
     statistics::count_additions(filter, added.into(), u64::from(handled == 1 && !added));
-    let changed = added || handled == 1 && filter.counting().is_some();
+    let changed = added || handled == 1 && filter.counts();
     drop(key);
     if changed {
         ctx.replicate_verbatim();
@@ -163,7 +163,7 @@ fn insert_and_replicate<'a>(
     let added = new[..handled].iter().filter(|new| **new).count();
     statistics::count_additions(filter, added as u64, (handled - added) as u64);
     let forgot = statistics::count_forgotten(filter, before, added as u64);
-    let counts = !options.skip_duplicates && filter.counting().is_some();
+    let counts = !options.skip_duplicates && filter.counts();
     let time = filter.needs_time().then(|| filter.time_of_change());
     drop(key);
     renewed.iter_mut().zip(&*new).for_each(|(changed, new)| *changed |= new);

@@ -9,7 +9,7 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, CountingFilter, Hash, HashedBatch};
+use oxbloom_filter::internals::{BATCH, Hash, HashedBatch};
 
 /// `BF.DEL key item`
 pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -66,8 +66,7 @@ pub(super) fn remove_all<'a>(
 /// Removes one occurrence of each item. Sets `removed[i]` to whether item `i` had one. Returns the number of removals.
 fn remove_one_of_each(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
     let before = Footprint::of(filter);
-    let counting = filter.counting_mut().ok_or(Error::NotCounting)?;
-    removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = counting.remove(hash));
+    filter.remove_hashes(hashes, removed).map_err(|_| Error::NotCounting)?;
     statistics::on_change(filter, before);
     let count = removed.iter().filter(|removed| **removed).count();
     statistics::count_removals(filter, count as u64);
@@ -77,14 +76,11 @@ fn remove_one_of_each(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]
 /// `BF.COUNT key item`
 pub(super) fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
-    let count = match key.filter()? {
-        Some(filter) => {
-            let (item, filter) = (prepare(filter, args.from(2)), counting(filter)?);
-            item.hashes().iter().map(|&hash| filter.count(hash)).sum()
-        }
-        None => 0,
-    };
-    ctx.reply_integer(count);
+    let mut counts = [0];
+    if let Some(filter) = key.filter()? {
+        count_items(filter, args.from(2), &mut counts)?;
+    }
+    ctx.reply_integer(counts[0]);
     Ok(())
 }
 
@@ -92,18 +88,17 @@ pub(super) fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(),
 pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
-    let counting = filter.map(counting).transpose()?;
+    if filter.is_some_and(|filter| !filter.counts()) {
+        return Err(Error::NotCounting);
+    }
     let items = args.from(2);
     ctx.reply_array(items.len());
-    let (Some(filter), Some(counting)) = (filter, counting) else {
-        items.iter().for_each(|_| ctx.reply_integer(0));
-        return Ok(());
-    };
     for items in items.chunks(BATCH) {
-        let batch = hash(filter, items);
         let mut counts = [0; BATCH];
         let counts = &mut counts[..items.len()];
-        counting.count_all(batch.hashes(), counts);
+        if let Some(filter) = filter {
+            count_items(filter, items, counts)?;
+        }
         counts.iter().for_each(|&count| ctx.reply_integer(count));
     }
     Ok(())
@@ -116,12 +111,9 @@ fn prepare(filter: &Filter, items: Args) -> HashedBatch {
     filter.prepare_batch(items.iter().map(Arg::bytes))
 }
 
-/// Hashes items, for operations that prefetch by themselves. Not inlined, like [`prepare`].
+/// Counts at most [`BATCH`] items. Not inlined, like [`prepare`].
 #[inline(never)]
-fn hash(filter: &Filter, items: Args) -> HashedBatch {
-    filter.hash_batch(items.iter().map(Arg::bytes))
-}
-
-fn counting(filter: &Filter) -> Result<&CountingFilter, Error> {
-    filter.counting().ok_or(Error::NotCounting)
+fn count_items(filter: &Filter, items: Args, counts: &mut [u64]) -> Result<(), Error> {
+    let batch = filter.hash_batch(items.iter().map(Arg::bytes));
+    filter.count_hashes(batch.hashes(), counts).map_err(|_| Error::NotCounting)
 }

@@ -250,6 +250,20 @@ pub trait Kind: Contained {
         options: &InsertOptions,
         admit: Admit<'_>,
     ) -> Result<(), Interrupted>;
+    /// Returns true if the filter counts how often it contains each item, and can remove items.
+    #[inline]
+    fn counts(&self) -> bool {
+        false
+    }
+    /// Sets `counts[i]` to the number of times that the filter contains the item of `hashes[i]`: see
+    /// [`Filter::count`](crate::Filter::count).
+    fn count_hashes(&self, _hashes: &[Hash], _counts: &mut [u64]) -> Result<(), Error> {
+        Err(Error::NotCounting)
+    }
+    /// Removes one occurrence of the item of each hash. Sets `removed[i]` to whether item `i` had one.
+    fn remove_hashes(&mut self, _hashes: &[Hash], _removed: &mut [bool]) -> Result<(), Error> {
+        Err(Error::NotCounting)
+    }
 
     /// Returns the last part of what must be equal for a merge: true if both store the same for the same items.
     fn is_shaped_like(&self, other: &Self) -> bool;

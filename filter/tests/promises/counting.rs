@@ -132,7 +132,7 @@ impl Modelled {
         self.filter.contains_hashes(&hashes, &mut found, 0);
         assert!(found.into_iter().all(|found| found));
         let mut all = vec![u64::MAX; hashes.len()];
-        counts(&self.filter).count_all(&hashes, &mut all);
+        self.filter.count_hashes(&hashes, &mut all).unwrap();
         assert!(hashes.iter().zip(all).all(|(&hash, counted)| counted == counts(&self.filter).count(hash)));
         let (table, occurrences) = (counts(&self.filter).table(), self.held.values().sum::<u64>());
         assert_eq!(table.occurrences(), occurrences);

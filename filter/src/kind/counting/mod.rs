@@ -77,19 +77,11 @@ impl CountingFilter {
     }
 
     /// Returns the count of an item: at least its additions minus its removals, at most `2^48`.
-    #[inline(never)]
     pub fn count(&self, hash: Hash) -> u64 {
         self.table.count(hash)
     }
 
-    /// Sets `counts[i]` to the [`count`](Self::count) of item `i`. Faster than one item at a time.
-    #[inline(never)]
-    pub fn count_all(&self, hashes: &[Hash], counts: &mut [u64]) {
-        self.table.count_all(hashes, counts);
-    }
-
     /// Removes one occurrence of an item. Returns false if it has none.
-    #[inline(never)]
     pub fn remove(&mut self, hash: Hash) -> bool {
         let removed = self.table.remove(hash);
         if removed {
@@ -264,6 +256,22 @@ impl Kind for CountingFilter {
             *new = self.table.add(hash, admit).map_err(|error| Interrupted { handled, error })?;
             self.history = self.history.wrapping_add(hash.second);
         }
+        Ok(())
+    }
+
+    fn counts(&self) -> bool {
+        true
+    }
+
+    #[inline(never)]
+    fn count_hashes(&self, hashes: &[Hash], counts: &mut [u64]) -> Result<(), Error> {
+        self.table.count_all(hashes, counts);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn remove_hashes(&mut self, hashes: &[Hash], removed: &mut [bool]) -> Result<(), Error> {
+        removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = self.remove(hash));
         Ok(())
     }
 
