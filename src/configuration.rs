@@ -25,20 +25,17 @@ struct Number {
     max: i64,
     /// True if the value may be a size such as `1gb`.
     is_size: bool,
-    /// True if the setting has an effect. Settings for cuckoo filters have none: they exist so that a configuration
-    /// file of Redis 8 loads.
-    is_used: bool,
     value: AtomicI64,
 }
 
 impl Number {
     const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
-        Number { name, redis_8_name: None, min, max, is_size: false, is_used: true, value: AtomicI64::new(default) }
+        Number { name, redis_8_name: None, min, max, is_size: false, value: AtomicI64::new(default) }
     }
 
-    /// Returns a setting of Redis 8 that has no effect here.
-    const fn unused(name: &'static CStr, default: i64) -> Number {
-        Number { is_used: false, ..Number::new(name, default, 0, i64::MAX) }
+    /// Returns a setting that has the same name in Redis 8.
+    const fn of_redis_8(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
+        Number { redis_8_name: Some(name), ..Number::new(name, default, min, max) }
     }
 
     fn get(&self) -> i64 {
@@ -58,15 +55,22 @@ static FILTER_MEMORY_LIMIT: Number = Number { is_size: true, ..Number::new(c"fil
 
 static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahead-size", 2 << 20, 0, i64::MAX) };
 
-static NUMBERS: [&Number; 4] = [&INITIAL_SIZE, &EXPANSION_FACTOR, &FILTER_MEMORY_LIMIT, &LOOKAHEAD_SIZE];
+static CF_BUCKET_SIZE: Number = Number::of_redis_8(c"cf-bucket-size", 2, 1, 255);
+static CF_INITIAL_SIZE: Number = Number::of_redis_8(c"cf-initial-size", 1024, 2, i64::MAX);
+static CF_MAX_ITERATIONS: Number = Number::of_redis_8(c"cf-max-iterations", 20, 1, 65535);
+static CF_EXPANSION_FACTOR: Number = Number::of_redis_8(c"cf-expansion-factor", 1, 0, 32768);
+static CF_MAX_EXPANSIONS: Number = Number::of_redis_8(c"cf-max-expansions", 32, 1, i64::MAX);
 
-/// The settings of Redis 8 for cuckoo filters, with its defaults.
-static UNUSED: [Number; 5] = [
-    Number::unused(c"cf-bucket-size", 2),
-    Number::unused(c"cf-initial-size", 1024),
-    Number::unused(c"cf-max-iterations", 20),
-    Number::unused(c"cf-expansion-factor", 1),
-    Number::unused(c"cf-max-expansions", 32),
+static NUMBERS: [&Number; 9] = [
+    &INITIAL_SIZE,
+    &EXPANSION_FACTOR,
+    &FILTER_MEMORY_LIMIT,
+    &LOOKAHEAD_SIZE,
+    &CF_BUCKET_SIZE,
+    &CF_INITIAL_SIZE,
+    &CF_MAX_ITERATIONS,
+    &CF_EXPANSION_FACTOR,
+    &CF_MAX_EXPANSIONS,
 ];
 
 /// The only setting that is a fraction. The server offers only strings for such settings.
@@ -84,14 +88,24 @@ struct Choice {
     value: AtomicI32,
 }
 
-static LAYOUT: Choice =
-    Choice { name: c"layout", words: &[LAYOUTS[0].name(), LAYOUTS[1].name()], value: AtomicI32::new(0) };
+static LAYOUT: Choice = Choice::of_layouts(c"layout");
+static CF_LAYOUT: Choice = Choice::of_layouts(c"cf-layout");
 static REDISBLOOM_VERSION: Choice =
     Choice { name: c"redisbloom-version", words: &[c"auto", c"2", c"8"], value: AtomicI32::new(0) };
 
-static CHOICES: [&Choice; 2] = [&LAYOUT, &REDISBLOOM_VERSION];
+static CHOICES: [&Choice; 3] = [&LAYOUT, &CF_LAYOUT, &REDISBLOOM_VERSION];
 
 impl Choice {
+    const fn of_layouts(name: &'static CStr) -> Choice {
+        const WORDS: &[&CStr] = &[LAYOUTS[0].name(), LAYOUTS[1].name()];
+        Choice { name, words: WORDS, value: AtomicI32::new(0) }
+    }
+
+    /// Returns the layout that is chosen.
+    fn layout(&self) -> FilterKind {
+        usize::try_from(self.get()).ok().and_then(|index| LAYOUTS.get(index)).copied().unwrap_or(FilterKind::Native)
+    }
+
     fn get(&self) -> i32 {
         self.value.load(Ordering::Relaxed)
     }
@@ -134,7 +148,37 @@ pub(crate) const LAYOUTS: [FilterKind; 2] = [FilterKind::Native, FilterKind::Cla
 
 /// Returns the default kind of new filters.
 pub(crate) fn layout() -> FilterKind {
-    usize::try_from(LAYOUT.get()).ok().and_then(|index| LAYOUTS.get(index)).copied().unwrap_or(FilterKind::Native)
+    LAYOUT.layout()
+}
+
+/// Returns the default layout of new cuckoo filters.
+pub(crate) fn cuckoo_layout() -> FilterKind {
+    CF_LAYOUT.layout()
+}
+
+/// Returns the default number of slots in a bucket of a cuckoo filter.
+pub(crate) fn cuckoo_bucket_size() -> u16 {
+    CF_BUCKET_SIZE.get() as u16
+}
+
+/// Returns the default capacity of new cuckoo filters.
+pub(crate) fn cuckoo_initial_size() -> NonZeroU64 {
+    NonZeroU64::new(CF_INITIAL_SIZE.get() as u64).unwrap_or(NonZeroU64::MIN)
+}
+
+/// Returns the default maximum number of fingerprints that move in a cuckoo filter to make room for another.
+pub(crate) fn cuckoo_max_iterations() -> u16 {
+    CF_MAX_ITERATIONS.get() as u16
+}
+
+/// Returns the default expansion of new cuckoo filters; 0 if they do not grow.
+pub(crate) fn cuckoo_expansion() -> u32 {
+    CF_EXPANSION_FACTOR.get() as u32
+}
+
+/// Returns the number of layers with which a cuckoo filter rejects additions.
+pub(crate) fn cuckoo_max_expansions() -> usize {
+    CF_MAX_EXPANSIONS.get() as usize
 }
 
 /// Returns the default error rate of new filters.
@@ -177,19 +221,19 @@ pub(crate) fn describe() -> String {
 }
 
 /// Parses `name value` pairs given to loadmodule. Errors are messages for the log.
-pub(crate) fn read_arguments(ctx: &Context, args: Args) -> Result<(), String> {
+pub(crate) fn read_arguments(args: Args) -> Result<(), String> {
     for pair in args.chunks(2) {
         let name = pair.at(0).lossy();
         if pair.len() < 2 {
             return Err(format!("argument '{name}' has no value: write a value after each name"));
         }
-        read_argument(ctx, &name, pair.at(1))?;
+        read_argument(&name, pair.at(1))?;
     }
     Ok(())
 }
 
 /// Parses one pair. `ERROR_RATE`, `bf-error-rate`, `bf.error-rate` and `error-rate` are the same setting.
-fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
+fn read_argument(given: &str, value: Arg) -> Result<(), String> {
     let name = given.to_ascii_lowercase().replace('_', "-");
     let name = name.strip_prefix("bf-").or(name.strip_prefix("bf.")).unwrap_or(&name);
     let shown = value.lossy();
@@ -213,15 +257,7 @@ fn read_argument(ctx: &Context, given: &str, value: Arg) -> Result<(), String> {
         number.set(accepted);
         return Ok(());
     }
-    if name.starts_with("cf-") {
-        log_unused(ctx, given);
-        return Ok(());
-    }
     Err(format!("'{given}' is not a setting of this module: see docs/configuration.md"))
-}
-
-fn log_unused(server: &Server, name: &str) {
-    server.log_notice(&format!("{name} is ignored: it is for cuckoo filters, which this module does not have"));
 }
 
 /// Parses a number of bytes as the server's own settings do: `100`, `100mb`, `1gb`; `1m` is a million, `1mb` is 2^20.
@@ -258,9 +294,6 @@ pub(crate) fn register(ctx: &Context) -> bool {
     registered &=
         NUMBERS.into_iter().all(|number| number.register(ctx, &Registration::of(number.name, number.redis_8_name)));
     registered &= CHOICES.into_iter().all(|choice| choice.register(ctx));
-    if feature::UNPREFIXED_CONFIG.is_offered() {
-        registered &= UNUSED.iter().all(|number| number.register(ctx, &Registration::without_prefix(number.name)));
-    }
     // SAFETY: the context is alive.
     registered &= unsafe { call!(RedisModule_LoadConfigs(ctx.as_raw())) } == OK;
     registered
@@ -381,9 +414,6 @@ unsafe extern "C" fn set_number(
     // SAFETY: the server returns what `register` handed over.
     let number: &Number = unsafe { setting(private) };
     // The server checked the range.
-    if !number.is_used && value != number.get() {
-        catch_panic(c"set_number", (), || log_unused(&Server::without_context(), &number.name.to_string_lossy()));
-    }
     number.set(value);
     OK
 }

@@ -1,9 +1,9 @@
 //! The data types: callbacks with which the server saves, loads, copies, frees and moves filters.
 //!
-//! Our own filters have the type `oxbloom--`. Classic filters have RedisBloom's type `MBbloom--`, so that RedisBloom
-//! can read their files and we can read its files.
+//! Our own filters have the type `oxbloom--`, or `oxcuckoo-` if they stand for cuckoo filters. Classic filters and cuckoo filters have RedisBloom's types, `MBbloom--`
+//! and `MBbloomCF`, so that RedisBloom can read their files and we can read its files.
 //!
-//! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `BF.LOADCHUNK` commands.
+//! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `LOADCHUNK` commands.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -13,7 +13,7 @@ use redis_module::raw;
 
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
-use crate::family::{BLOOM, Family, Verb};
+use crate::family::{BLOOM, CUCKOO, Family, Verb};
 use crate::ffi::{OK, call};
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Io, Server};
@@ -32,12 +32,21 @@ struct DataType {
 }
 
 /// All data types, by [`Encoding`].
-static TYPES: [DataType; Encoding::ALL.len()] =
-    [DataType::new::<{ Encoding::Own as usize }>(&BLOOM), DataType::new::<{ Encoding::Classic as usize }>(&BLOOM)];
+static TYPES: [DataType; Encoding::ALL.len()] = [
+    DataType::new::<{ Encoding::Own as usize }>(&BLOOM),
+    DataType::new::<{ Encoding::OwnCuckoo as usize }>(&CUCKOO),
+    DataType::new::<{ Encoding::Cuckoo as usize }>(&CUCKOO),
+    DataType::new::<{ Encoding::Classic as usize }>(&BLOOM),
+];
 
 /// Returns the server's handle of a filter's data type.
 pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     DataType::of(filter).handle.load(Ordering::Relaxed)
+}
+
+/// Returns the family whose commands create and use a filter.
+pub(crate) fn family_of(filter: &Filter) -> &'static Family {
+    DataType::of(filter).family
 }
 
 /// Returns true if values of this type are filters for the commands of a family.
@@ -160,7 +169,7 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     // SAFETY: the server hands over a file, the key's name and one of our values for the time of the call.
     let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
     save_or_exit(c"aof_rewrite", || {
-        let loadchunk = DataType::of(filter).family.replicated_name(Verb::Loadchunk);
+        let loadchunk = family_of(filter).replicated_name(Verb::Loadchunk);
         let mut write = |chunk: DumpChunk| file.write_command(loadchunk, key, chunk.cursor, &chunk.data);
         codec::dump(filter).all(|chunk| chunk.map(&mut write).is_ok())
     });

@@ -17,16 +17,23 @@ pub(crate) struct Family {
     upper_names: [&'static CStr; Verb::SPELLED.len()],
 }
 
+/// Returns a family, given its prefix and its category.
+macro_rules! family {
+    ($prefix:literal, $category:literal) => {
+        Family {
+            prefix: $prefix,
+            category: $category,
+            names: texts(&const { spelled($prefix, false) }),
+            upper_names: texts(&const { spelled($prefix, true) }),
+        }
+    };
+}
+
 /// The commands on Bloom filters.
-pub(crate) static BLOOM: Family = {
-    const PREFIX: &str = "bf.";
-    Family {
-        prefix: PREFIX,
-        category: c"bloom",
-        names: texts(&const { spelled(PREFIX, false) }),
-        upper_names: texts(&const { spelled(PREFIX, true) }),
-    }
-};
+pub(crate) static BLOOM: Family = family!("bf.", c"bloom");
+
+/// The commands on cuckoo filters.
+pub(crate) static CUCKOO: Family = family!("cf.", c"cuckoo");
 
 impl Family {
     /// Returns the name of a command, and of the event that it raises.
@@ -59,6 +66,8 @@ macro_rules! verbs {
 verbs! {
     Reserve Add Madd Insert Addpacked Exists Mexists Existspacked Del Mdel Delpacked Count Mcount Merge Card Info
     Scandump Loadchunk Debug
+    // Only cuckoo filters.
+    Addnx Insertnx Compact
     // An event: the filter forgot items.
     Expire
     #[cfg(feature = "fault-injection")] Panic

@@ -13,7 +13,7 @@ use crate::server::{Args, Context, clock, feature};
 
 /// Registers everything. Errors are messages for the log.
 pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
-    configuration::read_arguments(ctx, args)?;
+    configuration::read_arguments(args)?;
     // SAFETY: the context is alive, and the module keeps the promises of the options.
     unsafe { call!(RedisModule_SetModuleOptions(ctx.as_raw(), options())) };
     if !datatype::register(ctx) {

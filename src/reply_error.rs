@@ -24,6 +24,32 @@ pub(crate) enum Limit {
     System,
 }
 
+/// An option of CF.RESERVE that is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CuckooOption {
+    BucketSize,
+    MaxIterations,
+    Expansion,
+}
+
+impl CuckooOption {
+    fn unparsed(self) -> &'static CStr {
+        match self {
+            CuckooOption::BucketSize => c"Couldn't parse BUCKETSIZE",
+            CuckooOption::MaxIterations => c"Couldn't parse MAXITERATIONS",
+            CuckooOption::Expansion => c"Couldn't parse EXPANSION",
+        }
+    }
+
+    fn out_of_range(self) -> &'static CStr {
+        match self {
+            CuckooOption::BucketSize => c"BUCKETSIZE: value must be an integer between 1 and 255, inclusive.",
+            CuckooOption::MaxIterations => c"MAXITERATIONS: value must be an integer between 1 and 65535, inclusive.",
+            CuckooOption::Expansion => c"EXPANSION: value must be an integer between 0 and 32768, inclusive.",
+        }
+    }
+}
+
 /// Declares the errors, grouped by the reason that INFO counts them under: `Name => text;`, or `Name(value: Type) =>
 /// text;` where the text depends on a value.
 macro_rules! errors {
@@ -93,8 +119,13 @@ errors! {
         TtlRange => c"ERR bad TTL: TTL takes seconds, from 1 to the filter's WINDOW";
         BadTime => c"ERR bad time: AT takes milliseconds since 1970, and no time in the future";
         LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other";
+        ClassicRate => c"ERR classic cuckoo filters have no error rate: leave out ERROR, or add LAYOUT native";
         ClassicSeed => c"ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
         Syntax => c"ERR syntax error";
+        CuckooCapacity => c"Capacity must be at least (BucketSize * 2)";
+        CuckooNumber(option: CuckooOption) => option.unparsed();
+        CuckooRange(option: CuckooOption) => option.out_of_range();
+        InvalidPosition => c"Invalid position";
         BadKeyCount => c"ERR numkeys should be greater than 0";
         TooManyKeys => c"ERR Number of keys can't be greater than number of args";
         InsertBadCapacity => c"Bad capacity";
@@ -120,6 +151,8 @@ errors! {
     Some(Reason::Key) => {
         WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value";
         NotFound => c"ERR not found";
+        NothingToRemoveFrom => c"Not found";
+        NothingToCompact => c"Cuckoo filter was not found";
         Exists => c"ERR item exists";
     }
     Some(Reason::Mismatch) => {
@@ -136,6 +169,8 @@ errors! {
     Some(Reason::Full) => {
         Full => c"ERR non scaling filter is full";
         CannotGrow => c"ERR problem inserting into filter";
+        CuckooFull => c"Filter is full";
+        MaxExpansions => c"Maximum expansions reached";
         UnionTooLarge => c"ERR the union would be too large: create the filters with another SEED";
     }
     Some(Reason::Memory) => {
@@ -149,6 +184,8 @@ errors! {
         ForeignChunk => c"ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
         NoSuchOffset => c"ERR invalid offset - no link found";
         ChunkTooBig => c"ERR invalid chunk - Too big for current filter";
+        InvalidHeader => c"Invalid header";
+        CannotLoadChunk => c"Couldn't load chunk!";
     }
     None => {
         Internal => c"ERR internal error: see the log, and report it";

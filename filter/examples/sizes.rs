@@ -131,7 +131,7 @@ fn table_of(filter: &Filter) -> &Table {
     match filter.content() {
         Content::Counting(filter) => filter.table(),
         Content::Windowed(filter) => filter.tables().0,
-        Content::Native(_) | Content::Classic(_) => unreachable!("these filters have blocks or layers"),
+        _ => unreachable!("these filters have blocks or layers"),
     }
 }
 

@@ -108,6 +108,8 @@ error! {
         IntersectedGrowing => "counting filters that may grow cannot be intersected",
         /// Filters that forget cannot be merged.
         MergedWindows => "filters that forget cannot be merged",
+        /// Cuckoo filters cannot be merged.
+        MergedCuckoo => "cuckoo filters cannot be merged",
         /// The union would be too large.
         CannotGrow => "the union would be too large",
         /// The memory cannot be allocated.

@@ -10,8 +10,11 @@ use crate::batch::{BATCH, HashedBatch};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::kind::counting::CountingFilter;
+use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::{self, Contained, Content, CreateParams, FilterKind, Kind, PrefetchHint, for_each_kind};
+use crate::kind::{
+    self, Contained, Content, CreateParams, FilterKind, Kind, NativeCuckooFilter, PrefetchHint, for_each_kind,
+};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{InsertOptions, Parameters};
@@ -552,6 +555,32 @@ impl Filter {
         if let Content::Counting(filter) = &mut self.0 { Some(filter) } else { None }
     }
 
+    /// Returns the filter, if it is a cuckoo filter.
+    pub fn cuckoo(&self) -> Option<&CuckooFilter> {
+        CuckooFilter::of(&self.0)
+    }
+
+    /// Returns the filter, if it is a counting filter that stands for a cuckoo filter.
+    pub fn native_cuckoo(&self) -> Option<&NativeCuckooFilter> {
+        NativeCuckooFilter::of(&self.0)
+    }
+
+    /// Returns the parameters of the cuckoo filter, if it is one or stands for one.
+    pub fn cuckoo_spec(&self) -> Option<&CuckooSpec> {
+        match &self.0 {
+            Content::Cuckoo(filter) => Some(filter.spec()),
+            Content::NativeCuckoo(filter) => Some(&filter.figures().spec),
+            _ => None,
+        }
+    }
+
+    /// Compacts the filter, if it is a cuckoo filter: see [`CuckooFilter::compact`].
+    pub fn compact(&mut self) {
+        if let Content::Cuckoo(filter) = &mut self.0 {
+            filter.compact(true);
+        }
+    }
+
     /// Returns the filter, if it forgets.
     #[inline]
     pub fn windowed(&self) -> Option<&WindowedFilter> {
@@ -621,6 +650,8 @@ impl Filter {
             match &mut self.0 {
                 Content::Counting(filter) if start == 0 => relocate_box(filter, &relocate),
                 Content::Windowed(filter) if start == 0 => relocate_box(filter, &relocate),
+                Content::NativeCuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
+                Content::Cuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
                 _ => {}
             }
             for_each_kind!(&mut self.0, filter => filter.relocate(start, relocate, should_stop))

@@ -37,6 +37,8 @@ pub enum Hasher {
     Murmur64,
     /// MurmurHash2, for very old classic filters.
     Murmur32,
+    /// MurmurHash64A without a seed, for cuckoo filters.
+    Cuckoo,
 }
 
 impl Hasher {
@@ -52,6 +54,7 @@ impl Hasher {
             Hasher::Xxh3 { seed } => Hash::xxh3(item, seed),
             Hasher::Murmur64 => Hash::murmur64(item),
             Hasher::Murmur32 => Hash::murmur32(item),
+            Hasher::Cuckoo => Hash::cuckoo(murmur64(item, 0)),
         }
     }
 
@@ -66,6 +69,7 @@ impl Hasher {
             }
             Hasher::Murmur64 => pairs.map(|(hash, item)| *hash = Hash::murmur64(item)).count(),
             Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
+            Hasher::Cuckoo => pairs.map(|(hash, item)| *hash = Hash::cuckoo(murmur64(item, 0))).count(),
         }
     }
 }

@@ -286,7 +286,7 @@ fn check_same(filter: &Filter, copy: &Filter) {
 fn counts_are_right(filter: &Filter) -> bool {
     let is_counted = match filter.content() {
         Content::Native(native) => native.layer().set_bits() == set_bits(native.layer().bytes()),
-        Content::Counting(_) | Content::Windowed(_) => true,
+        Content::Counting(_) | Content::NativeCuckoo(_) | Content::Windowed(_) | Content::Cuckoo(_) => true,
         Content::Classic(classic) => classic.chain().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
     };
     is_counted && table(filter).is_none_or(|table| table_is_right(filter, table))
@@ -309,7 +309,8 @@ fn table(filter: &Filter) -> Option<&Table> {
     match filter.content() {
         Content::Native(filter) => filter.table(),
         Content::Counting(filter) => Some(filter.table()),
-        Content::Windowed(_) | Content::Classic(_) => None,
+        Content::NativeCuckoo(filter) => Some(filter.table()),
+        Content::Windowed(_) | Content::Classic(_) | Content::Cuckoo(_) => None,
     }
 }
 
@@ -327,8 +328,9 @@ fn set_bits(bytes: &[u8]) -> u64 {
 fn bits(filter: &Filter) -> Vec<u8> {
     match filter.content() {
         Content::Native(native) => native.layer().bytes().to_vec(),
-        Content::Counting(_) | Content::Windowed(_) => Vec::new(),
+        Content::Counting(_) | Content::NativeCuckoo(_) | Content::Windowed(_) => Vec::new(),
         Content::Classic(classic) => classic.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        Content::Cuckoo(cuckoo) => cuckoo.chain().iter().flat_map(|layer| layer.slots()).copied().collect(),
     }
 }
 

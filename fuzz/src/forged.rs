@@ -238,8 +238,10 @@ impl Subject<'_> {
         for (&now, lifetime) in times.iter().zip(lifetimes.into_iter().cycle()) {
             first += ITEMS / 2;
             self.allowed += match self.filter.kind() {
-                FilterKind::Classic => admitted(&self.filter),
-                FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => ITEMS * BYTES_PER_ADDITION,
+                FilterKind::Classic | FilterKind::Cuckoo => admitted(&self.filter),
+                FilterKind::Native | FilterKind::Counting | FilterKind::NativeCuckoo | FilterKind::Windowed => {
+                    ITEMS * BYTES_PER_ADDITION
+                }
             };
             self.step(&format!("adding at {now} for {lifetime:?} ms"), |filter| {
                 let _ = add(filter, first..first + ITEMS, now, lifetime);

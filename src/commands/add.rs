@@ -182,23 +182,20 @@ fn insert_and_replicate<'a>(
 /// Not inlined: inlined code would make BF.ADD save more registers on each call.
 #[cold]
 #[inline(never)]
-fn create_and_open<'k>(
+pub(super) fn create_and_open<'k>(
     ctx: &Context,
     name: Arg,
     key: WriteKey<'k>,
     options: Option<&Options>,
 ) -> Result<WriteKey<'k>, Error> {
-    let params = match options {
-        Some(options) => options.params(ctx)?,
-        None if ctx.is_replicated_or_loading() => redisbloom::defaults().params(ctx)?,
-        None => Options::default().params(ctx)?,
-    };
+    let defaults = if ctx.is_replicated_or_loading() { redisbloom::defaults(ctx.family) } else { Options::default() };
+    let params = options.unwrap_or(&defaults).params(ctx)?;
     let keyspace = create(ctx, name, key, params, options.and_then(|options| options.expires_at))?;
     WriteKey::open(keyspace, ctx, name)
 }
 
 /// Notifies watchers and listeners of the creation and of the additions.
-fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, added: bool) {
+pub(super) fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, added: bool) {
     if created {
         keyspace.notify_changed(ctx, name, Verb::Reserve);
     }
@@ -209,7 +206,7 @@ fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, adde
 
 /// Inserts items until one does not fit. Sets `new[i]` to whether item `i` was new, and `renewed[i]`, unless `renewed`
 /// is empty, to whether it was renewed. Returns the number of items handled, and the error of the next, if any.
-fn insert_in_batches<'a>(
+pub(super) fn insert_in_batches<'a>(
     ctx: &Context,
     filter: &mut Filter,
     mut items: impl Iterator<Item = &'a [u8]>,

@@ -1,9 +1,11 @@
 //! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: commands that require a counting filter.
 
+use std::ptr;
+
 use super::item_flags::ItemFlags;
 use super::items::{Arguments, Items};
 use super::replication::{Changed, Replay, replicate};
-use crate::family::Verb;
+use crate::family::{CUCKOO, Verb};
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
@@ -19,6 +21,8 @@ pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     if let Some(filter) = key.filter() {
         let item = prepare(filter, args.from(2));
         removed = remove_one_of_each(filter, item.hashes(), &mut [false])? == 1;
+    } else if ptr::eq(ctx.family, &CUCKOO) {
+        return Err(Error::NothingToRemoveFrom);
     }
     drop(key);
     if removed {

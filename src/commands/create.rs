@@ -1,7 +1,7 @@
 //! Creates filters from parameters, here and on replicas. (BF.MERGE and BF.LOADCHUNK create filters from existing
 //! data.)
 
-use super::option_rows;
+use super::option_rows::{self, Creator};
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
@@ -9,6 +9,36 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, FilterKind, codec};
+
+/// Opens a key to create a filter in it.
+///
+/// The key must not exist. But a master or an append-only file creates a filter only if the key does not exist there:
+/// if it exists here, its value is replaced.
+pub(super) fn open_new<'k>(ctx: &Context, keyspace: Keyspace<'k>, name: Arg) -> Result<WriteKey<'k>, Error> {
+    if ctx.is_replicated_or_loading() {
+        return Ok(WriteKey::open_to_create(keyspace, ctx, name));
+    }
+    let key = WriteKey::open(keyspace, ctx, name)?;
+    if key.has_filter() { Err(Error::Exists) } else { Ok(key) }
+}
+
+/// Creates a filter in a key that must not exist, replicates and notifies, and replies.
+pub(super) fn create_new(
+    ctx: &Context,
+    keyspace: Keyspace,
+    name: Arg,
+    params: CreateParams,
+    expires_at: Option<i64>,
+) -> Result<(), Error> {
+    let key = open_new(ctx, keyspace, name)?;
+    let mut keyspace = create(ctx, name, key, params, expires_at)?;
+    keyspace.notify_changed(ctx, name, Verb::Reserve);
+    if let Some(time) = expires_at {
+        expire_at(ctx, keyspace, name, time)?;
+    }
+    ctx.reply_ok();
+    Ok(())
+}
 
 /// Creates the filter of a key that has none. Replicates every parameter, since replicas may have other defaults and
 /// cannot know the seed. RedisBloom can apply the command for a classic filter, and rejects the one for a native
@@ -21,13 +51,16 @@ pub(super) fn create<'k>(
     expires_at: Option<i64>,
 ) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
-    if filter.kind() == FilterKind::Classic {
+    if has_header_of_redisbloom(filter.kind()) {
         return create_from_header(ctx, name, key, filter);
     }
     let parameters = filter.parameters();
-    let required = [parameters.error_rate.to_string(), parameters.capacity.to_string()];
+    let is_cuckoo = filter.kind() == FilterKind::NativeCuckoo;
+    let error_rate = (!is_cuckoo).then(|| parameters.error_rate.to_string());
+    let required = error_rate.into_iter().chain([parameters.capacity.to_string()]);
+    let creator = if is_cuckoo { Creator::CuckooReserve } else { Creator::Reserve };
     let expiry = expires_at.map(|time| ["PXAT".to_owned(), time.to_string()]);
-    let arguments = required.into_iter().chain(option_rows::replicated(&filter)).chain(expiry.into_iter().flatten());
+    let arguments = required.chain(expiry.into_iter().flatten()).chain(option_rows::replicated(creator, &filter));
     let strings: Vec<_> = arguments.map(|argument| ctx.string(argument.as_bytes())).collect();
     let keyspace = key.create(filter)?;
     let arguments: Vec<_> = strings.iter().map(|string| string.as_arg()).collect();
@@ -47,11 +80,16 @@ pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: 
     key.set_expire_time(time);
     drop(key);
     // The command that created a filter of our own has the time.
-    if kind == FilterKind::Classic {
+    if has_header_of_redisbloom(kind) {
         ctx.replicate_command(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
     }
     keyspace.notify_expire(ctx, name);
     Ok(())
+}
+
+/// Returns true if RedisBloom knows the headers of such filters. Their creation is replicated as a header.
+fn has_header_of_redisbloom(kind: FilterKind) -> bool {
+    matches!(kind, FilterKind::Classic | FilterKind::Cuckoo)
 }
 
 /// Sets the filter of a key, and replicates its header, which has all parameters.

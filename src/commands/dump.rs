@@ -2,14 +2,17 @@
 //!
 //! RedisBloom calls a cursor an iterator. So do the documentation and the errors of these commands.
 
+use std::ptr;
+
 use crate::admission::{self, Admission};
-use crate::family::Verb;
+use crate::datatype;
+use crate::family::{CUCKOO, Verb};
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::{Error, Limit};
 use crate::server::{Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
-use oxbloom_filter::DecodeError;
 use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin};
+use oxbloom_filter::{DecodeError, Filter};
 
 /// `BF.SCANDUMP key iterator`
 ///
@@ -18,14 +21,17 @@ use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin};
 pub(super) fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    let chunk = match args.at(2).integer().ok_or(Error::ScanCursor)? {
-        ..0 => Ok(None),
-        cursor => codec::next_chunk(filter, cursor.unsigned_abs()),
-    };
-    let chunk = chunk.map_err(|_| Error::NoMemory(Limit::System))?;
+    let cursor = args.at(2).integer().ok_or(Error::ScanCursor)?;
+    // There is no chunk after a negative cursor.
+    dump_chunk(ctx, filter, u64::try_from(cursor).unwrap_or(u64::MAX), |ctx| ctx.reply_bulk(&[]))
+}
+
+/// Replies with the chunk after a cursor and its own cursor, or after the last with 0 and `end`.
+pub(super) fn dump_chunk(ctx: &Context, filter: &Filter, cursor: u64, end: fn(&Context)) -> Result<(), Error> {
+    let chunk = codec::next_chunk(filter, cursor).map_err(|_| Error::NoMemory(Limit::System))?;
     ctx.reply_array(2);
     ctx.reply_integer(chunk.as_ref().map_or(0, |chunk| chunk.cursor));
-    ctx.reply_bulk(chunk.as_ref().map_or(&[], |chunk| &chunk.data));
+    chunk.map_or_else(|| end(ctx), |chunk| ctx.reply_bulk(&chunk.data));
     Ok(())
 }
 
@@ -62,6 +68,9 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
         return create(ctx, args, WriteKey::open_to_create(keyspace, ctx, name), &header);
     }
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
+    if key.has_filter() && is_header && ptr::eq(ctx.family, &CUCKOO) {
+        return Err(Error::Exists);
+    }
     let Some(filter) = key.filter() else {
         if cursor != codec::HEADER_CURSOR as i64 {
             return Err(Error::NotFound);
@@ -103,7 +112,11 @@ fn decode_header(ctx: &Context, data: &[u8], origin: Origin) -> Result<Header, E
 
 /// Creates the filter that a header describes.
 fn create(ctx: &Context, args: Args, key: WriteKey, header: &Header) -> Result<(), Error> {
-    let mut keyspace = key.create(admission::build(ctx, header)?)?;
+    let filter = admission::build(ctx, header)?;
+    if !ptr::eq(datatype::family_of(&filter), ctx.family) {
+        return Err(Error::BadData);
+    }
+    let mut keyspace = key.create(filter)?;
     ctx.replicate_verbatim();
     keyspace.notify_changed(ctx, args.at(1), Verb::Reserve);
     ctx.reply_ok();

@@ -10,12 +10,14 @@
 //!  item_flags                  one flag per item, for the reply and for replication
 //!  redisbloom                  commands of RedisBloom's stream, parsed as RedisBloom parses them
 //!  option_rows, options        the options that create a filter, one row each; what they mean together
+//!  cuckoo                      the commands on cuckoo filters
 //!  registry, declaration       the declaration of each command, and how it is registered
 //! ```
 
 mod add;
 mod counting;
 mod create;
+mod cuckoo;
 mod declaration;
 mod dump;
 #[cfg(feature = "fault-injection")]
@@ -40,5 +42,6 @@ use crate::server::Context;
 
 /// Registers all commands. The error is the name of the first command that the server rejects.
 pub(crate) fn register_all(ctx: &Context) -> Result<(), &'static CStr> {
-    declaration::register(ctx, registry::FAMILY, registry::COMMANDS)
+    declaration::register(ctx, registry::FAMILY, registry::COMMANDS)?;
+    declaration::register(ctx, cuckoo::FAMILY, cuckoo::COMMANDS)
 }

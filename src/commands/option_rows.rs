@@ -1,4 +1,4 @@
-//! The options of BF.RESERVE, BF.INSERT and BF.ADDPACKED, one row each. Parsing, COMMAND DOCS, the arity and
+//! The options of the commands that create filters, one row each. Parsing, COMMAND DOCS, the arity and
 //! replication are made from the rows.
 //!
 //! To add an option, add three things: its row here, the field of [`Options`] that it sets, and its
@@ -6,12 +6,13 @@
 
 use std::ffi::CStr;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 
 use super::declaration::{Argument, ArgumentKind};
 use super::options::Options;
 use super::packing;
-use crate::configuration::LAYOUTS;
-use crate::reply_error::Error;
+use crate::configuration::{self, LAYOUTS};
+use crate::reply_error::{CuckooOption, Error};
 use crate::server::{Arg, Args, Context};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{ErrorRate, FilterKind, MAX_LENGTH, SLICES, Window};
@@ -22,6 +23,25 @@ pub(super) enum Creator {
     Reserve,
     Insert,
     Addpacked,
+    CuckooReserve,
+    CuckooInsert,
+}
+
+impl Creator {
+    /// Returns true if the command only creates a filter.
+    fn is_reserve(self) -> bool {
+        matches!(self, Creator::Reserve | Creator::CuckooReserve)
+    }
+
+    /// Returns true if the command creates cuckoo filters.
+    fn is_of_cuckoo(self) -> bool {
+        matches!(self, Creator::CuckooReserve | Creator::CuckooInsert)
+    }
+
+    /// Returns true if items follow the options, each an argument.
+    fn takes_items(self) -> bool {
+        matches!(self, Creator::Insert | Creator::CuckooInsert)
+    }
 }
 
 /// An option.
@@ -30,18 +50,22 @@ struct OptionRow {
     argument: Argument,
     /// The commands that have the option.
     creators: &'static [Creator],
-    /// The errors for a missing value: of BF.RESERVE, and of the commands that add items.
+    /// The errors for a missing value: of the commands that only create a filter, and of those that add items.
     missing: [Error; 2],
-    /// True if BF.RESERVE parses the value after all other options, so that their errors come first.
+    /// True if a command that only creates a filter parses the value after all other options, so that their errors come
+    /// first.
     is_late: bool,
     /// The kind of filters that has the option.
     kind: Option<FilterKind>,
     /// Parses the value, and sets the option.
     set: fn(&mut Options, &Given) -> Result<(), Error>,
-    /// Returns the value with which a BF.RESERVE replicates a new filter of our own, empty for a flag, or `None` if it
-    /// lacks the option.
+    /// Returns the value with which the creation of a filter of our own is replicated, empty for a flag, or `None` if
+    /// it lacks the option.
     replicated: fn(&Filter) -> Option<String>,
 }
+
+/// The commands with the options that all filters have.
+const CREATORS: &[Creator] = &[Creator::Reserve, Creator::Insert, Creator::CuckooReserve, Creator::CuckooInsert];
 
 /// An option as a client gave it.
 #[derive(Clone, Copy)]
@@ -67,7 +91,36 @@ static OPTIONS: &[OptionRow] = &[
             let rate = given.value.float().ok_or(Error::InsertBadErrorRate)?;
             set(&mut options.error_rate, ErrorRate::new(rate), Error::InsertRange)
         },
-        ..insert_row(Argument::option(c"ERROR", c"error_rate", ArgumentKind::Double))
+        creators: &[Creator::Insert, Creator::CuckooReserve, Creator::CuckooInsert],
+        replicated: |filter| Some(filter.error_rate().to_string()),
+        ..row(Argument::option(c"ERROR", c"error_rate", ArgumentKind::Double))
+    },
+    OptionRow {
+        creators: &[Creator::CuckooInsert],
+        set: |options, given| {
+            let capacity = given.value.integer().ok_or(Error::InsertBadCapacity)?;
+            let min = 2 * u64::from(configuration::cuckoo_bucket_size());
+            let capacity = positive(capacity).filter(|capacity| capacity.get() >= min);
+            set(&mut options.capacity, capacity, Error::CuckooCapacity)
+        },
+        ..row(Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer))
+    },
+    OptionRow {
+        set: |options, given| {
+            set_number(&mut options.max_iterations, given, 1..=i64::from(u16::MAX), CuckooOption::MaxIterations)
+        },
+        replicated: |filter| Some(filter.cuckoo_spec()?.max_iterations.to_string()),
+        ..cuckoo_row(Argument::option(c"MAXITERATIONS", c"maxiterations", ArgumentKind::Integer))
+    },
+    OptionRow {
+        set: |options, given| set_number(&mut options.bucket_size, given, 1..=255, CuckooOption::BucketSize),
+        replicated: |filter| Some(filter.cuckoo_spec()?.bucket_size.to_string()),
+        ..cuckoo_row(Argument::option(c"BUCKETSIZE", c"bucketsize", ArgumentKind::Integer))
+    },
+    OptionRow {
+        set: |options, given| set_number(&mut options.expansion, given, 0..=32768, CuckooOption::Expansion),
+        replicated: |filter| Some(filter.cuckoo_spec()?.expansion.to_string()),
+        ..cuckoo_row(Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer))
     },
     OptionRow {
         missing: [Error::NoExpansion, Error::WrongArity],
@@ -77,8 +130,9 @@ static OPTIONS: &[OptionRow] = &[
         ..row(Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer))
     },
     OptionRow {
+        creators: &[Creator::Insert, Creator::Addpacked, Creator::CuckooInsert],
         set: |options, _| switch_on(&mut options.nocreate),
-        ..adding_row(Argument::flag(c"NOCREATE", c"nocreate"))
+        ..row(Argument::flag(c"NOCREATE", c"nocreate"))
     },
     OptionRow {
         set: |options, _| switch_on(&mut options.nonscaling),
@@ -126,6 +180,7 @@ static OPTIONS: &[OptionRow] = &[
     OptionRow {
         missing: [Error::BadSeed, Error::WrongArity],
         is_late: true,
+        creators: CREATORS,
         set: |options, given| set(&mut options.seed, given.value.unsigned(), Error::BadSeed),
         replicated: |filter| filter.seed().map(|seed| seed.to_string()),
         ..row(Argument::option(c"SEED", c"seed", ArgumentKind::Integer))
@@ -135,14 +190,20 @@ static OPTIONS: &[OptionRow] = &[
         is_late: true,
         set: |options, given| {
             let is_given = |kind: &FilterKind| kind.name().to_bytes().eq_ignore_ascii_case(given.value.bytes());
-            options.kinds.add(LAYOUTS.into_iter().find(is_given).ok_or(Error::BadLayout)?);
+            let kind = match LAYOUTS.into_iter().find(is_given).ok_or(Error::BadLayout)? {
+                FilterKind::Classic if given.creator.is_of_cuckoo() => FilterKind::Cuckoo,
+                kind => kind,
+            };
+            options.kinds.add(kind);
             Ok(())
         },
+        creators: CREATORS,
         replicated: |_| Some(FilterKind::Native.name().to_string_lossy().into_owned()),
         ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUT_ARGUMENTS)))
     },
     // The time belongs to the key, so `create` replicates it.
     OptionRow {
+        creators: CREATORS,
         missing: [Error::BadExpireTime, Error::WrongArity],
         set: |options, given| set(&mut options.expires_at, expires_at(given), Error::BadExpireTime),
         ..row(Argument::choice(c"expiration", &EXPIRY_ARGUMENTS))
@@ -188,6 +249,11 @@ const fn adding_row(argument: Argument) -> OptionRow {
     OptionRow { creators: &[Creator::Insert, Creator::Addpacked], ..row(argument) }
 }
 
+/// Returns the row of an option that only CF.RESERVE has, and that does nothing.
+const fn cuckoo_row(argument: Argument) -> OptionRow {
+    OptionRow { creators: &[Creator::CuckooReserve], is_late: true, ..row(argument) }
+}
+
 /// Returns the row of an option on the filter to create, which does nothing.
 const fn row(argument: Argument) -> OptionRow {
     OptionRow {
@@ -207,6 +273,18 @@ fn set<T>(option: &mut Option<T>, value: Option<T>, error: Error) -> Result<(), 
     Ok(())
 }
 
+/// Sets an option of a cuckoo filter to a number in a range.
+fn set_number<T: TryFrom<i64>>(
+    option: &mut Option<T>,
+    given: &Given,
+    range: RangeInclusive<i64>,
+    name: CuckooOption,
+) -> Result<(), Error> {
+    let number = given.value.integer().ok_or(Error::CuckooNumber(name))?;
+    let number = Some(number).filter(|number| range.contains(number));
+    set(option, number.and_then(|number| number.try_into().ok()), Error::CuckooRange(name))
+}
+
 fn switch_on(flag: &mut bool) -> Result<(), Error> {
     *flag = true;
     Ok(())
@@ -220,7 +298,7 @@ fn set_expansion(options: &mut Options, given: &Given) -> Result<(), Error> {
             return Err(Error::NonscalingExpands);
         }
         Creator::Reserve if factor.is_some_and(|factor| factor < 0) => (Error::BadExpansion, Error::ExpansionRange),
-        Creator::Reserve => (Error::BadExpansion, Error::BadExpansion),
+        _ => (Error::BadExpansion, Error::BadExpansion),
     };
     set(&mut options.expansion, u32::try_from(factor.ok_or(bad)?).ok(), out_of_range)
 }
@@ -253,26 +331,27 @@ impl OptionRow {
     }
 }
 
-/// The maximum number of arguments of BF.RESERVE that are options and their values.
-pub(super) const MAX_RESERVE_ARGUMENTS: usize = {
+/// Returns the maximum number of arguments of a command that are options and their values.
+pub(super) const fn max_arguments(creator: Creator) -> usize {
     let (mut count, mut row) = (0, 0);
     while row < OPTIONS.len() {
-        if OPTIONS[row].belongs_to(Creator::Reserve) {
+        if OPTIONS[row].belongs_to(creator) {
             count += if OPTIONS[row].is_flag() { 1 } else { 2 };
         }
         row += 1;
     }
     count
-};
+}
 
 /// Returns the options of a command, for COMMAND DOCS.
 pub(super) fn arguments(creator: Creator) -> impl Iterator<Item = Argument> {
     OPTIONS.iter().filter(move |row| row.belongs_to(creator)).map(|row| row.argument)
 }
 
-/// Returns the options of a BF.RESERVE that replicates a new filter of our own, whatever the configuration is.
-pub(super) fn replicated(filter: &Filter) -> impl Iterator<Item = String> {
-    let with_values = OPTIONS.iter().filter_map(|row| Some((row.argument.token?, (row.replicated)(filter)?)));
+/// Returns the options of a command that replicates a new filter of our own, whatever the configuration is.
+pub(super) fn replicated(creator: Creator, filter: &Filter) -> impl Iterator<Item = String> {
+    let rows = OPTIONS.iter().filter(move |row| row.belongs_to(creator));
+    let with_values = rows.filter_map(|row| Some((row.argument.token?, (row.replicated)(filter)?)));
     let words = with_values.flat_map(|(token, value)| [token.to_string_lossy().into_owned(), value]);
     words.filter(|word| !word.is_empty())
 }
@@ -295,23 +374,21 @@ pub(super) fn parse<'a>(
     args: Args<'a>,
     mut next: usize,
 ) -> Result<(Options, Args<'a>), Error> {
-    let is_reserve = creator == Creator::Reserve;
     let ends_options = |token: &[u8]| match creator {
-        Creator::Reserve => false,
-        Creator::Insert => ITEMS.starts_with(token),
         Creator::Addpacked => packing::starts_with(token),
+        _ => creator.takes_items() && ITEMS.starts_with(token),
     };
-    let is_late = |row: &OptionRow| row.is_late && is_reserve;
+    let is_late = |row: &OptionRow| row.is_late && creator.is_reserve();
     let (mut options, mut all_given) = (Options::default(), [None; OPTIONS.len()]);
     let mut is_out_of_range = false;
     while next < args.len() && !ends_options(args.at(next).bytes()) {
         let token = args.at(next).bytes();
         let index = OPTIONS.iter().position(|row| row.belongs_to(creator) && row.argument.starts_with(token));
-        let unknown = if creator == Creator::Insert { Error::UnknownArgument } else { Error::UnknownOption };
+        let unknown = if creator.takes_items() { Error::UnknownArgument } else { Error::UnknownOption };
         let index = index.ok_or(unknown(next as u32))?;
         let row = &OPTIONS[index];
         let length = if row.is_flag() { 1 } else { 2 };
-        let value = args.from(next).iter().nth(length - 1).ok_or(row.missing[usize::from(!is_reserve)])?;
+        let value = args.from(next).iter().nth(length - 1).ok_or(row.missing[usize::from(!creator.is_reserve())])?;
         let given = Given { ctx, creator, token, value };
         if !is_late(row) {
             match (row.set)(&mut options, &given) {
@@ -332,8 +409,8 @@ pub(super) fn parse<'a>(
             (row.set)(&mut options, given)?;
         }
     }
-    let rest = if creator == Creator::Insert { args.from(next + 1) } else { args.from(next) };
-    if creator == Creator::Insert && rest.is_empty() {
+    let rest = if creator.takes_items() { args.from(next + 1) } else { args.from(next) };
+    if creator.takes_items() && rest.is_empty() {
         return Err(Error::WrongArity);
     }
     if is_out_of_range { Err(Error::InsertRange) } else { Ok((options, rest)) }

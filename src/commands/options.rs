@@ -1,15 +1,17 @@
 //! What the options of a command mean together: the filter to create, or how to add items.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::ptr;
 
 use super::query::time_for;
 use crate::configuration;
+use crate::family::CUCKOO;
 use crate::reply_error::Error;
 use crate::server::{Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
-    CreateParams, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FilterKind, Growth, InsertOptions, Layout,
-    OnDuplicate, Window,
+    CreateParams, CuckooSpec, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FilterKind, Growth, InsertOptions,
+    Layout, OnDuplicate, Window,
 };
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
@@ -28,6 +30,10 @@ pub(super) struct Options {
     pub refresh: bool,
     pub rolling: bool,
     pub seed: Option<u64>,
+    /// The number of slots in a bucket of a cuckoo filter.
+    pub bucket_size: Option<u16>,
+    /// The maximum number of fingerprints that move in a cuckoo filter to make room for another.
+    pub max_iterations: Option<u16>,
     /// The time at which the key expires, in milliseconds since 1970. It may be over, as in the server's SET.
     pub expires_at: Option<i64>,
     /// True if an item that a counting filter already contains is not counted again.
@@ -65,7 +71,7 @@ impl Options {
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let kind = filter.kind();
         let is_other = |asked| match asked {
-            FilterKind::Native => kind == FilterKind::Classic,
+            FilterKind::Native => matches!(kind, FilterKind::Classic | FilterKind::Cuckoo),
             // Compared below, with its parameters.
             FilterKind::Windowed => false,
             _ => kind != asked,
@@ -126,7 +132,11 @@ impl Options {
     }
 
     /// Returns the parameters of the filter, with defaults from the configuration.
-    pub(super) fn params(&self, server: &Server) -> Result<CreateParams, Error> {
+    pub(super) fn params(&self, ctx: &Context) -> Result<CreateParams, Error> {
+        if ptr::eq(ctx.family, &CUCKOO) { self.cuckoo_params(ctx) } else { self.bloom_params(ctx) }
+    }
+
+    fn bloom_params(&self, server: &Server) -> Result<CreateParams, Error> {
         let window = self.window()?;
         self.check_ttl(window)?;
         let kind = self.kind();
@@ -143,12 +153,42 @@ impl Options {
             layout: match kind {
                 FilterKind::Native => Layout::Native { seed: seed() },
                 FilterKind::Counting => Layout::Counting { seed: seed() },
+                // No option asks a Bloom filter for these.
+                FilterKind::NativeCuckoo | FilterKind::Cuckoo => return Err(Error::Internal),
                 FilterKind::Windowed => Layout::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
                 FilterKind::Classic => {
                     Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
                 }
             },
         })
+    }
+
+    fn cuckoo_params(&self, server: &Server) -> Result<CreateParams, Error> {
+        let bucket_size = self.bucket_size.unwrap_or_else(configuration::cuckoo_bucket_size);
+        let max_iterations = self.max_iterations.unwrap_or_else(configuration::cuckoo_max_iterations);
+        let growth = NonZeroU32::new(self.expansion.unwrap_or_else(configuration::cuckoo_expansion));
+        let growth = growth.map_or(Growth::Fixed, Growth::By);
+        let capacity = self.capacity.unwrap_or_else(configuration::cuckoo_initial_size);
+        if capacity.get() < 2 * u64::from(bucket_size) {
+            return Err(Error::CuckooCapacity);
+        }
+        let spec = CuckooSpec::new(growth, bucket_size, max_iterations).map_err(|_| Error::CannotCreate)?;
+        let is_classic = match self.kinds.iter().next() {
+            Some(kind) => kind == FilterKind::Cuckoo,
+            None => configuration::cuckoo_layout() == FilterKind::Classic,
+        };
+        if is_classic && self.seed.is_some() {
+            return Err(Error::ClassicSeed);
+        }
+        if is_classic && self.error_rate.is_some() {
+            return Err(Error::ClassicRate);
+        }
+        let error_rate = self.error_rate.unwrap_or_else(|| spec.error_rate());
+        let layout = match is_classic {
+            true => Layout::Cuckoo { spec },
+            false => Layout::NativeCuckoo { seed: self.seed.unwrap_or_else(|| server.random()), spec },
+        };
+        Ok(CreateParams { error_rate, capacity, growth, layout })
     }
 
     /// Returns the options with which items are inserted into a filter.

@@ -8,9 +8,12 @@
 //! own filters with a BF.RESERVE of more than seven arguments, a header or a BF.MERGE, and classic filters with a header.
 //! A command that creates a filter in any other way comes from RedisBloom.
 
+use std::ptr;
+
 use super::option_rows::positive;
 use super::options::Options;
 use crate::configuration::{self, Dialect};
+use crate::family::{CUCKOO, Family};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
 use oxbloom_filter::internals::{ErrorRate, FilterKind};
@@ -32,9 +35,59 @@ pub(super) fn is_our_insert(args: Args) -> bool {
     args.at(2).is("AT")
 }
 
-/// Returns the default options.
-pub(super) fn defaults() -> Options {
-    of_dialect(Options::default())
+/// Returns true if oxbloom wrote this CF.RESERVE: it ends with the layout.
+pub(super) fn is_our_cuckoo_reserve(args: Args) -> bool {
+    args.at(args.len() - 2).is("LAYOUT")
+}
+
+/// Returns the default options of a family.
+pub(super) fn defaults(family: &Family) -> Options {
+    if ptr::eq(family, &CUCKOO) { of_cuckoo(Options::default()) } else { of_dialect(Options::default()) }
+}
+
+/// Parses `CF.RESERVE key capacity …`. As in RedisBloom, the first of equal options counts, unknown ones are ignored,
+/// and the key is also searched for options.
+pub(super) fn cuckoo_reserve(args: Args) -> Result<Options, Error> {
+    let number = |name: &str| {
+        let mut found = args.from(1).iter().skip_while(|arg| !arg.is(name)).skip(1);
+        found.next().and_then(Arg::integer)
+    };
+    Ok(of_cuckoo(Options {
+        capacity: Some(args.at(2).integer().and_then(positive).ok_or(Error::InsertBadCapacity)?),
+        bucket_size: number("BUCKETSIZE").and_then(|number| u16::try_from(number).ok()),
+        max_iterations: number("MAXITERATIONS").and_then(|number| u16::try_from(number).ok()),
+        expansion: number("EXPANSION").and_then(|number| u32::try_from(number).ok()),
+        ..Options::default()
+    }))
+}
+
+/// Parses `CF.INSERT key … ITEMS item …`. As in RedisBloom, options are recognized by their first letter, and the last
+/// of equal options counts.
+pub(super) fn cuckoo_insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
+    let mut options = Options::default();
+    let mut next = 2;
+    while next < args.len() {
+        next += match args.at(next).bytes().first().map(u8::to_ascii_lowercase) {
+            Some(b'i') => return Ok((of_cuckoo(options), args.from(next + 1))),
+            Some(b'c') if next + 1 < args.len() => {
+                options.capacity =
+                    Some(args.at(next + 1).integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
+                2
+            }
+            Some(b'n') => {
+                options.nocreate = true;
+                1
+            }
+            _ => return Err(Error::UnknownArgument(next as u32)),
+        };
+    }
+    Err(Error::WrongArity)
+}
+
+/// Makes the filter one of RedisBloom's.
+fn of_cuckoo(mut options: Options) -> Options {
+    options.kinds.add(FilterKind::Cuckoo);
+    options
 }
 
 /// Parses `BF.RESERVE key error_rate capacity …`. As in RedisBloom, unknown arguments are ignored, and the key is also

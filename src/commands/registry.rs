@@ -32,7 +32,7 @@ const OPERATIONS: [Argument; 2] = [Argument::token(c"UNION", c"union"), Argument
 /// All commands, each declared once.
 pub(super) static COMMANDS: &[Command] = &[
     command! {
-        Reserve, reserve::reserve, Arity { min: 4, max: 4 + option_rows::MAX_RESERVE_ARGUMENTS }, keys: Keys::AndLike,
+        Reserve, reserve::reserve, Arity { min: 4, max: 4 + option_rows::max_arguments(Creator::Reserve) }, keys: Keys::AndLike,
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",

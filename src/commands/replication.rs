@@ -20,6 +20,8 @@ pub(super) struct Verbs {
 const ADDITIONS: Verbs = Verbs { one: Verb::Add, many: Verb::Madd, packed: Verb::Addpacked };
 /// Additions with options, such as the time.
 const ADDITIONS_WITH_OPTIONS: Verbs = Verbs { one: Verb::Insert, many: Verb::Insert, packed: Verb::Addpacked };
+/// Additions to a cuckoo filter. Its items are never packed.
+const COPIES: Verbs = Verbs { one: Verb::Insert, many: Verb::Insert, packed: Verb::Insert };
 const REMOVALS: Verbs = Verbs { one: Verb::Del, many: Verb::Mdel, packed: Verb::Delpacked };
 
 /// How replicas repeat a change.
@@ -34,6 +36,12 @@ impl<'a> Replay<'a> {
     pub(super) fn additions(key: Arg<'a>, options: &'a [Arg<'a>]) -> Replay<'a> {
         let verbs = if options.is_empty() { ADDITIONS } else { ADDITIONS_WITH_OPTIONS };
         Replay { key, verbs, options }
+    }
+
+    /// Returns how replicas add copies of items to a cuckoo filter. There is an option.
+    pub(super) fn copies(key: Arg<'a>, options: &'a [Arg<'a>]) -> Replay<'a> {
+        debug_assert!(!options.is_empty(), "CF.INSERT with a token");
+        Replay { key, verbs: COPIES, options }
     }
 
     pub(super) fn removals(key: Arg<'a>) -> Replay<'a> {

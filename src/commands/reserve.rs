@@ -2,14 +2,13 @@
 
 use std::iter;
 
-use super::create::{create, create_from_header, expire_at};
+use super::create::{create_from_header, create_new, open_new};
 use super::declaration::is_like;
 use super::option_rows::{self, Creator, positive};
 use super::options::Options;
 use super::redisbloom;
 use crate::admission;
 use crate::family::Verb;
-use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::internals::ErrorRate;
@@ -24,15 +23,7 @@ pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
     }
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_reserve(args);
     let options = if is_foreign { redisbloom::reserve(args)? } else { parse(ctx, args)? };
-    let params = options.params(ctx)?;
-    let key = open_new(ctx, keyspace, name)?;
-    let mut keyspace = create(ctx, name, key, params, options.expires_at)?;
-    keyspace.notify_changed(ctx, name, Verb::Reserve);
-    if let Some(time) = options.expires_at {
-        expire_at(ctx, keyspace, name, time)?;
-    }
-    ctx.reply_ok();
-    Ok(())
+    create_new(ctx, keyspace, name, options.params(ctx)?, options.expires_at)
 }
 
 fn reserve_like(ctx: &Context, keyspace: Keyspace, name: Arg, other: Arg) -> Result<(), Error> {
@@ -44,18 +35,6 @@ fn reserve_like(ctx: &Context, keyspace: Keyspace, name: Arg, other: Arg) -> Res
     keyspace.notify_changed(ctx, name, Verb::Reserve);
     ctx.reply_ok();
     Ok(())
-}
-
-/// Opens a key to create a filter in it.
-///
-/// The key must not exist. But a master or an append-only file creates a filter only if the key does not exist there:
-/// if it exists here, its value is replaced.
-fn open_new<'k>(ctx: &Context, keyspace: Keyspace<'k>, name: Arg) -> Result<WriteKey<'k>, Error> {
-    if ctx.is_replicated_or_loading() {
-        return Ok(WriteKey::open_to_create(keyspace, ctx, name));
-    }
-    let key = WriteKey::open(keyspace, ctx, name)?;
-    if key.has_filter() { Err(Error::Exists) } else { Ok(key) }
 }
 
 /// Parses `BF.RESERVE key error_rate capacity …` as clients and our own stream write it.

@@ -64,6 +64,13 @@ impl Context<'_> {
         unsafe { call!(RedisModule_ReplyWithLongLong(self.as_raw(), number)) };
     }
 
+    /// Replies with an integer that may be negative.
+    pub(crate) fn reply_signed(&self, number: i64) {
+        self.count_sent(1);
+        // SAFETY: the context is alive.
+        unsafe { call!(RedisModule_ReplyWithLongLong(self.as_raw(), number)) };
+    }
+
     /// Replies with a double; in RESP2, with the shortest text that parses to the same number.
     pub(crate) fn reply_double(&self, number: f64) {
         if self.has_maps() {

@@ -139,11 +139,15 @@ fn wrong_arguments_fail_the_load_and_the_log_says_why() {
 }
 
 #[test]
-fn settings_of_cuckoo_filters_are_ignored_with_a_notice() {
-    let server = Setup::oxbloom().module_arguments("CF_MAX_EXPANSIONS 16 ERROR_RATE 0.05").start();
-    let log = server.log();
-    assert!(log.contains("CF_MAX_EXPANSIONS is ignored"), "{log}");
-    assert_eq!(defaults(&mut Wire::resp2(&server)).0, 0.05);
+fn settings_of_cuckoo_filters_apply_to_new_ones() {
+    let arguments = "CF_MAX_EXPANSIONS 1 cf-bucket-size 4 cf-initial-size 64 cf-max-iterations 7 cf-expansion-factor 2 \
+                     cf-layout classic";
+    let server = Setup::oxbloom().module_arguments(arguments).start();
+    let mut client = Wire::resp2(&server);
+    assert_eq!(client.run("CF.ADD new a"), Reply::error("Maximum expansions reached"));
+    let line = "bktsize:4 buckets:16 items:0 deletes:0 filters:1 max_iterations:7 expansion:2";
+    assert_eq!(client.run("CF.DEBUG new"), Reply::bulk(line));
+    assert_eq!(client.run("TYPE new"), Reply::simple("MBbloomCF"));
 }
 
 #[test]
@@ -171,6 +175,12 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
         ("lookahead-size", "2097152"),
         ("layout", "native"),
         ("redisbloom-version", "auto"),
+        ("cf-bucket-size", "2"),
+        ("cf-initial-size", "1024"),
+        ("cf-max-iterations", "20"),
+        ("cf-expansion-factor", "1"),
+        ("cf-max-expansions", "32"),
+        ("cf-layout", "native"),
     ];
     assert_eq!(names.len(), settings.len(), "{names:?}");
     for (name, default) in settings {
@@ -495,8 +505,9 @@ fn on_redis_8_settings_work_under_its_names_and_ours() {
     let server = Setup::oxbloom().set(lines).start();
     let mut client = Wire::resp2(&server);
     assert_eq!(defaults(&mut client), (0.02, 700, None));
-    assert!(server.log().contains("cf-bucket-size is ignored: it is for cuckoo filters"), "{}", server.log());
-    assert!(!server.log().contains("cf-initial-size is ignored"), "a notice about a default value");
+    client.run("CF.ADD new a");
+    let shown = client.run("CF.DEBUG new");
+    assert_eq!(shown, Reply::bulk("bktsize:4 buckets:256 items:1 deletes:0 filters:1 max_iterations:20 expansion:1"));
     let both = [("error-rate", "0.02"), ("initial-size", "700"), ("expansion-factor", "0")];
     for (name, value) in both {
         for prefix in ["bf-", "bf."] {

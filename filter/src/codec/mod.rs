@@ -3,7 +3,7 @@
 //! A filter has two forms. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
 //! built, and chunks that fill it, each with a cursor. An *RDB value* (RDB files, DUMP payloads) is a sequence of
 //! numbers and strings. An [`encoding`] defines both: [`own`] for our own filters, from what all kinds have in common
-//! (see [`stored`](crate::stored)) and what each [kind](crate::kind) adds; [`classic`] for RedisBloom's.
+//! (see [`stored`](crate::stored)) and what each [kind](crate::kind) adds; [`classic`] and [`cuckoo`] for RedisBloom's.
 //! [`Filter::to_bytes`] encodes a whole dump stream as one string. A [`Loader`] loads all of them.
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
@@ -12,6 +12,7 @@
 
 mod bytes;
 mod classic;
+mod cuckoo;
 mod encoding;
 mod loader;
 mod own;
@@ -24,6 +25,7 @@ use crate::kind::{FilterKind, for_each_kind};
 use crate::memory::Admit;
 use crate::stored::section::MAX_SECTIONS;
 use classic::ClassicFormat;
+use cuckoo::CuckooFormat;
 use encoding::{Encoded, Format};
 use own::OwnFormat;
 
@@ -70,9 +72,10 @@ macro_rules! encodings {
             pub fn read(self, version: u64, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
                 let version = u32::try_from(version).ok().filter(|&version| version <= self.version());
                 let version = version.ok_or(DecodeError::NewerVersion)?;
-                match self {
+                let filter = match self {
                     $(Encoding::$encoding => <$format>::read_rdb(version, source, admit),)*
-                }
+                }?;
+                if Encoding::of(filter.kind()) == self { Ok(filter) } else { Err(DecodeError::Corrupt) }
             }
         }
 
@@ -97,6 +100,10 @@ macro_rules! encodings {
 encodings! {
     /// That of our own filters.
     Own = OwnFormat, c"oxbloom--", Native | Counting | Windowed;
+    /// That of our own filters, for those that stand for cuckoo filters.
+    OwnCuckoo = OwnFormat, c"oxcuckoo-", NativeCuckoo;
+    /// RedisBloom's for cuckoo filters.
+    Cuckoo = CuckooFormat, c"MBbloomCF", Cuckoo;
     // The last: its headers and chunks have no mark that distinguishes them from others.
     /// RedisBloom's.
     Classic = ClassicFormat, c"MBbloom--", Classic;

@@ -6,6 +6,7 @@
 
 pub(crate) mod classic;
 pub(crate) mod counting;
+pub(crate) mod cuckoo;
 pub(crate) mod native;
 pub(crate) mod windowed;
 
@@ -26,6 +27,10 @@ use crate::stored::header::{self, Preamble};
 use crate::stored::section::MAX_SECTIONS;
 use crate::window::Window;
 use classic::layer::ClassicHint;
+use cuckoo::CuckooSpec;
+
+/// A counting filter that stands for a cuckoo filter.
+pub type NativeCuckooFilter = counting::CountingFilter<counting::figures::CuckooFigures>;
 
 /// A kind in our own encoding: its code in the header, and the function that decodes the rest of the header.
 pub(crate) type OwnKind = (u8, fn(&mut Preamble<'_>) -> Result<Header, DecodeError>);
@@ -145,7 +150,7 @@ macro_rules! kinds {
     };
 }
 
-// Counting and windowed filters are boxed, so that plain filters are small.
+// The filters of some kinds are boxed, so that plain filters are small.
 kinds! { $
     /// Bits in blocks, which are cache lines except in small filters; and a table if the filter has grown.
     Native {
@@ -158,6 +163,13 @@ kinds! { $
         /// The same as for native filters.
         seed: u64,
     } = c"counting", counting::CountingFilter, in Box<counting::CountingFilter>, try_box;
+    /// The same, with the parameters of the cuckoo filter that it stands for.
+    NativeCuckoo {
+        /// The same as for native filters.
+        seed: u64,
+        /// The parameters of the cuckoo filter.
+        spec: CuckooSpec,
+    } = c"native-cuckoo", NativeCuckooFilter, in Box<NativeCuckooFilter>, try_box;
     /// Fingerprints with the slices in which they expire, in tables.
     Windowed {
         /// The same as for native filters.
@@ -170,6 +182,11 @@ kinds! { $
         /// The expansion that is stored if the filter does not grow.
         stored_expansion: u32,
     } = c"classic", classic::ClassicFilter, in classic::ClassicFilter, Ok;
+    /// RedisBloom's chain of layers of fingerprints, from which items can be removed.
+    Cuckoo {
+        /// The parameters of its layers.
+        spec: CuckooSpec,
+    } = c"cuckoo", cuckoo::CuckooFilter, in Box<cuckoo::CuckooFilter>, try_box;
 }
 
 /// A filter that a content holds.

@@ -26,6 +26,10 @@ impl<'a> Fields<'a> {
         self.array::<1>().map(|bytes| bytes[0])
     }
 
+    pub(crate) fn u16(&mut self) -> Result<u16, DecodeError> {
+        self.array().copied().map(u16::from_le_bytes)
+    }
+
     pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
         self.array().copied().map(u32::from_le_bytes)
     }

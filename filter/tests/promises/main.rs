@@ -2,6 +2,7 @@
 //!
 //! - [`membership`]: no false negatives, and the number of items that fit;
 //! - [`counting`]: the same for filters with removal, and counts;
+//! - [`cuckoo`]: the same for cuckoo filters;
 //! - [`forgetting`]: the same for filters that forget, and the times when they forget;
 //! - [`interface`]: the public interface, for all kinds of filters except those that forget;
 //! - [`rates`]: measured false-positive rates; [`forgetting_rates`]: those of filters that forget;
@@ -17,6 +18,7 @@
 mod adversary;
 mod classic;
 mod counting;
+mod cuckoo;
 mod decoding;
 mod forgetting;
 mod forgetting_rates;

@@ -202,7 +202,7 @@ impl Ledger {
     fn check(&self, filter: &Filter, what: &str) {
         let values = match filter.kind() {
             FilterKind::Classic => classic::FILTER_BYTES + classic::LAYER_BYTES * filter.num_layers(),
-            FilterKind::Native | FilterKind::Counting | FilterKind::Windowed => size_of::<Filter>(),
+            _ => size_of::<Filter>(),
         };
         let taken = (filter.memory_usage() - values) as u64;
         assert!(taken <= self.0, "{what}: {filter:?} takes {taken} bytes, and asked for {}", self.0);

@@ -32,7 +32,7 @@ pub(crate) fn by(expansion: u32) -> Growth {
 pub(crate) fn native_of(filter: &Filter) -> &NativeFilter {
     match filter.content() {
         Content::Native(filter) => filter,
-        Content::Counting(_) | Content::Windowed(_) | Content::Classic(_) => panic!("not a native filter"),
+        _ => panic!("not a native filter"),
     }
 }
 
@@ -86,10 +86,8 @@ pub(crate) fn insert_batch(
 pub(crate) fn content_bytes(filter: &Filter) -> Vec<u8> {
     match filter.content() {
         Content::Native(native) if native.table().is_none() => layer(filter).bytes().to_vec(),
-        Content::Native(_) | Content::Counting(_) | Content::Windowed(_) => {
-            chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect()
-        }
         Content::Classic(chain) => chain.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        _ => chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect(),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::array;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
-use crate::layer::LayerInfo;
+use crate::layer::{LayerInfo, locate};
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{InsertOptions, Parameters};
@@ -141,13 +141,7 @@ impl ClassicFilter {
 
     /// Returns the layer that holds byte `offset` of all layers' bits, laid end to end, and the offset in it.
     pub fn locate(&self, offset: u64) -> Option<(usize, usize)> {
-        let mut start = 0;
-        self.layers.iter().enumerate().find_map(|(index, layer)| {
-            let within = offset.checked_sub(start)?;
-            let bytes = layer.bytes().len() as u64;
-            start += bytes;
-            (within < bytes).then_some((index, within as usize))
-        })
+        locate(self.layers.iter().map(|layer| layer.bytes().len() as u64), offset)
     }
 }
 

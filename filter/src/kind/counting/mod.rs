@@ -3,40 +3,69 @@
 //! A growing filter keeps its error rate at any size. A fixed filter is full at its capacity, and then rejects new
 //! items. It still accepts further occurrences of present items, as far as memory allows.
 
+pub(crate) mod figures;
 pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
-use super::{Content, CreateParams, Kind, OwnKind};
-use crate::error::{Error, Interrupted, MergeError};
+use super::{Contained, Content, CreateParams, Kind, OwnKind};
+use crate::error::{DecodeError, Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
 use crate::spec::{Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
+use crate::stored::fields::Fields;
 use crate::table::{Addressing, Payload, Position, Sample, Table};
 
-/// A counting filter.
-pub struct CountingFilter {
+/// A counting filter. `F` is what it stores besides its items.
+pub struct CountingFilter<F = ()> {
     spec: OwnSpec,
     capacity: u64,
     table: Table,
     /// The sum of hashes of all additions and removals ever. Two filters have equal sums only if they had the same
     /// writes, in any order.
     history: u64,
+    figures: F,
+}
+
+/// What a counting filter stores besides its items: nothing, or the [figures](figures::CuckooFigures) of the cuckoo
+/// filter that it stands for.
+pub trait Figures: Copy + 'static {
+    /// The code of the kind in a header.
+    const CODE: u8;
+
+    /// Appends the figures to a header.
+    fn encode(&self, header: &mut Vec<u8>);
+    /// Decodes the figures.
+    fn decode(fields: &mut Fields<'_>) -> Result<Self, DecodeError>;
+    /// Returns the figures of a filter without items.
+    fn cleared(self) -> Self;
+    /// Counts a removal.
+    fn count_removal(&mut self);
 }
 
 impl CountingFilter {
     /// Creates an empty filter. It allocates memory when items are added. Calls `admit` with the bytes that it takes;
     /// `admit` may reject them.
     pub fn create(params: &CreateParams, seed: u64, admit: Admit<'_>) -> Result<CountingFilter, Error> {
-        let (spec, capacity) = (params.own(seed), params.capacity.get());
-        let table = CountingFilter::new_table(&spec, capacity)?;
-        CountingFilter { spec, capacity, table, history: 0 }.admitted(admit)
+        CountingFilter::with_figures(params.own(seed), params.capacity.get(), (), admit)
     }
 
-    fn admitted(self, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
+    pub fn predict(params: &CreateParams, seed: u64, items: u64) -> Result<Prediction, Error> {
+        CountingFilter::<()>::predict_at(params.own(seed), params.capacity.get(), items)
+    }
+}
+
+impl<F: Figures> CountingFilter<F> {
+    fn with_figures(spec: OwnSpec, capacity: u64, figures: F, admit: Admit<'_>) -> Result<CountingFilter<F>, Error> {
+        let table = CountingFilter::<F>::new_table(&spec, capacity)?;
+        CountingFilter { spec, capacity, table, history: 0, figures }.admitted(admit)
+    }
+
+    fn admitted(self, admit: Admit<'_>) -> Result<CountingFilter<F>, Error> {
         request(self.allocated() as u64, admit)?;
         Ok(self)
     }
@@ -49,16 +78,14 @@ impl CountingFilter {
         }
     }
 
-    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(params: &CreateParams, seed: u64, items: u64) -> Result<Prediction, Error> {
-        let (spec, capacity) = (params.own(seed), params.capacity.get());
+    fn predict_at(spec: OwnSpec, capacity: u64, items: u64) -> Result<Prediction, Error> {
         if spec.growth == Growth::Fixed && items > capacity {
             return Err(Error::Full);
         }
-        let mut table = Sample::new(CountingFilter::new_table(&spec, capacity)?, items)?;
+        let mut table = Sample::new(CountingFilter::<F>::new_table(&spec, capacity)?, items)?;
         table.fill(items)?;
         Ok(Prediction {
-            memory: table.allocated().saturating_add((size_of::<Content>() + size_of::<CountingFilter>()) as u64),
+            memory: table.allocated().saturating_add((size_of::<Content>() + size_of::<CountingFilter<F>>()) as u64),
             false_positive_rate: table.false_positive_rate(),
             is_estimate: true,
             probes: 1,
@@ -73,7 +100,7 @@ impl CountingFilter {
 
     /// Returns the bytes requested from the allocator.
     fn allocated(&self) -> usize {
-        size_of::<CountingFilter>() + self.table.allocated()
+        size_of::<CountingFilter<F>>() + self.table.allocated()
     }
 
     /// Returns the count of an item: at least its additions minus its removals, at most `2^48`.
@@ -86,6 +113,7 @@ impl CountingFilter {
         let removed = self.table.remove(hash);
         if removed {
             self.history = self.history.wrapping_add(hash.first);
+            self.figures.count_removal();
         }
         removed
     }
@@ -106,14 +134,14 @@ impl CountingFilter {
     pub fn merged_with(
         &self,
         times: u64,
-        others: &[(&CountingFilter, u64)],
+        others: &[(&CountingFilter<F>, u64)],
         op: MergeOp,
         admit: Admit<'_>,
-    ) -> Result<(CountingFilter, bool), Error> {
+    ) -> Result<(CountingFilter<F>, bool), Error> {
         let (table, history) = match op {
             MergeOp::Union => {
                 // The union asks for the table.
-                request((size_of::<CountingFilter>() - size_of::<Table>()) as u64, admit)?;
+                request((size_of::<CountingFilter<F>>() - size_of::<Table>()) as u64, admit)?;
                 let operands = || std::iter::once((self, times)).chain(others.iter().copied());
                 let tables = operands().map(|(filter, times)| (filter.table(), times));
                 let histories = operands().map(|(filter, times)| filter.history.wrapping_mul(times));
@@ -132,7 +160,7 @@ impl CountingFilter {
     }
 
     /// Returns a table with the entries that are in all filters, and its history.
-    fn intersection(&self, others: &[(&CountingFilter, u64)], admit: Admit<'_>) -> Result<(Table, u64), Error> {
+    fn intersection(&self, others: &[(&CountingFilter<F>, u64)], admit: Admit<'_>) -> Result<(Table, u64), Error> {
         request(self.allocated() as u64, admit)?;
         let mut common = None;
         let mut history = self.history;
@@ -155,8 +183,11 @@ impl CountingFilter {
     }
 }
 
-impl Kind for CountingFilter {
-    const OWN: Option<OwnKind> = Some((stored::CODE, stored::decode_records));
+impl<F: Figures> Kind for CountingFilter<F>
+where
+    CountingFilter<F>: Contained,
+{
+    const OWN: Option<OwnKind> = Some((F::CODE, stored::decode_records::<F>));
 
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, None)
@@ -168,12 +199,12 @@ impl Kind for CountingFilter {
         Hasher::Xxh3 { seed: self.spec.seed }
     }
 
-    fn empty_copy(&self, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<CountingFilter<F>, Error> {
         let table = Table::new(self.table.addressing(), Payload::Count)?;
-        CountingFilter { table, history: 0, ..*self }.admitted(admit)
+        CountingFilter { table, history: 0, figures: self.figures.cleared(), ..*self }.admitted(admit)
     }
 
-    fn try_clone(&self) -> Result<CountingFilter, Error> {
+    fn try_clone(&self) -> Result<CountingFilter<F>, Error> {
         Ok(CountingFilter { table: self.table.try_clone()?, ..*self })
     }
 
@@ -275,7 +306,7 @@ impl Kind for CountingFilter {
         Ok(())
     }
 
-    fn is_shaped_like(&self, other: &CountingFilter) -> bool {
+    fn is_shaped_like(&self, other: &CountingFilter<F>) -> bool {
         self.table.addressing() == other.table.addressing()
     }
 
@@ -286,12 +317,16 @@ impl Kind for CountingFilter {
         }
     }
 
-    fn merged(sources: &[(&CountingFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<CountingFilter, Error> {
+    fn merged(
+        sources: &[(&CountingFilter<F>, u64)],
+        op: MergeOp,
+        admit: Admit<'_>,
+    ) -> Result<CountingFilter<F>, Error> {
         let (&(first, times), others) = sources.split_first().ok_or(Error::OutOfMemory)?;
         first.merged_with(times, others, op, admit).map(|(merged, _)| merged)
     }
 
-    fn merge(&mut self, sources: &[(&CountingFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+    fn merge(&mut self, sources: &[(&CountingFilter<F>, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
         let (merged, changed) = self.merged_with(1, sources, op, admit)?;
         *self = merged;
         Ok(changed)

@@ -3,7 +3,8 @@
 //! ```text
 //!  record
 //!  0   capacity, history (u64 each)
-//!  16  the table's record
+//!  16  the figures, if any (see `figures`)
+//!      the table's record
 //! ```
 //!
 //! If an item were removed or moved between two chunks, the copy would be inconsistent. So the tags of chunks depend on
@@ -16,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::array::try_box;
 use crate::error::DecodeError;
-use crate::kind::counting::CountingFilter;
+use crate::kind::counting::{CountingFilter, Figures};
 use crate::kind::{Contained, Header};
 use crate::spec::OwnSpec;
 use crate::stored::Stored;
@@ -25,12 +26,9 @@ use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
 use crate::table::Payload;
 
-/// The code of the kind in a header.
-pub(crate) const CODE: u8 = 2;
-
-impl Stored for CountingFilter {
+impl<F: Figures> Stored for CountingFilter<F> {
     fn code(&self) -> u8 {
-        CODE
+        F::CODE
     }
 
     fn spec(&self) -> &OwnSpec {
@@ -39,6 +37,7 @@ impl Stored for CountingFilter {
 
     fn encode_record(&self, header: &mut Vec<u8>) {
         header.extend_from_slice([self.capacity, self.history].map(u64::to_le_bytes).as_flattened());
+        self.figures.encode(header);
     }
 
     fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS] {
@@ -58,9 +57,13 @@ impl Stored for CountingFilter {
 }
 
 /// Decodes the record.
-pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+pub(crate) fn decode_records<F: Figures>(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError>
+where
+    CountingFilter<F>: Contained,
+{
     let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let [capacity, history] = [fields.u64()?, fields.u64()?];
+    let figures = F::decode(fields)?;
     let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
     if sections != 1 || !(1..=i64::MAX as u64).contains(&capacity) {
         return Err(DecodeError::Corrupt);
@@ -68,6 +71,8 @@ pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, Deco
     Ok(Header {
         memory: table.memory(),
         has_chunks: [table.has_chunks(), false],
-        build: try_box(move || Ok(CountingFilter { spec, capacity, table: table.build()?, history }.into_content()?))?,
+        build: try_box(move || {
+            Ok(CountingFilter { spec, capacity, table: table.build()?, history, figures }.into_content()?)
+        })?,
     })
 }

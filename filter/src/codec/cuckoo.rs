@@ -1,0 +1,211 @@
+//! Encodes cuckoo filters as bytes, in RedisBloom's formats, and decodes all versions of these.
+//!
+//! An RDB value (data type `MBbloomCF`, encoding version 4) is, with *u* for unsigned numbers and *s* for strings:
+//!
+//! ```text
+//!  u layers   u buckets of the first   u items
+//!  u removals   u bucket size   u maximum of iterations   u expansion
+//!    (before version 4, these are absent: no removals, 2, 20 and 1)
+//!  per layer:
+//!    u buckets (version 4)   s the slots
+//! ```
+//!
+//! A dump stream is a packed header of little-endian numbers,
+//!
+//! ```text
+//!  u64 items   u64 buckets of the first   u64 removals   u64 layers   u16 bucket size   u16 iterations   u16 expansion
+//! ```
+//!
+//! and the slots of all layers, laid end to end, in chunks of one layer. The cursor of a chunk is one more than the
+//! offset of its end. There are no checksums: a damaged chunk cannot be detected.
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use std::borrow::Cow;
+
+use super::Header;
+use super::encoding::{Encoded, Format};
+use crate::array::try_box;
+use crate::error::{DecodeError, Error};
+use crate::filter::Filter;
+use crate::item_count::MAX_ITEMS;
+use crate::kind::cuckoo::layer::{CuckooLayer, CuckooLayerSpec};
+use crate::kind::cuckoo::{CuckooFilter, CuckooSpec, MAX_LAYERS};
+use crate::kind::{Contained, Kind};
+use crate::memory::{Admit, request, try_vec};
+use crate::stored::chunk::CLASSIC_CHUNK_BYTES;
+use crate::stored::fields::{Fields, decode_all};
+use crate::stored::section::MAX_SECTIONS;
+use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
+
+/// The parameters of filters of RedisBloom's oldest files.
+const OLD_SPEC: CuckooSpec = CuckooSpec { bucket_size: 2, max_iterations: 20, expansion: 1 };
+
+/// The size of a header in bytes. No header of another format has it.
+const HEADER_BYTES: usize = 38;
+
+/// RedisBloom's format for cuckoo filters.
+pub(super) struct CuckooFormat;
+
+/// The numbers of a filter, which are checked.
+struct Numbers {
+    spec: CuckooSpec,
+    layers: Vec<CuckooLayerSpec>,
+    items: u64,
+    removals: u64,
+}
+
+impl Numbers {
+    /// Returns the numbers of a filter, or an error if no filter can have them.
+    fn checked(spec: CuckooSpec, buckets: u64, layers: u64, items: u64, removals: u64) -> Result<Numbers, DecodeError> {
+        let has_counts = items <= MAX_ITEMS && removals <= MAX_ITEMS;
+        if !spec.is_sound() || !has_counts || !(1..=MAX_LAYERS as u64).contains(&layers) {
+            return Err(DecodeError::Corrupt);
+        }
+        let mut next = Some(CuckooLayerSpec { bucket_size: spec.bucket_size, buckets });
+        let layers = decode_all(layers as usize, || {
+            let layer = next.filter(|layer| layer.checked_slots().is_some()).ok_or(DecodeError::Corrupt)?;
+            next = spec.next(layer);
+            Ok(layer)
+        })?;
+        Ok(Numbers { spec, layers, items, removals })
+    }
+
+    /// Returns the bytes of all slots.
+    fn memory(&self) -> u64 {
+        let slots = self.layers.iter().filter_map(CuckooLayerSpec::checked_slots);
+        slots.fold(0, u64::saturating_add)
+    }
+}
+
+impl Format for CuckooFormat {
+    const VERSION: u32 = 4;
+
+    fn read_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+        let [layers, buckets, items] = [source.unsigned()?, source.unsigned()?, source.unsigned()?];
+        let mut removals = 0;
+        let mut spec = OLD_SPEC;
+        if version >= 4 {
+            removals = source.unsigned()?;
+            let bucket_size = checked_cast(source.unsigned()?)?;
+            let max_iterations = checked_cast(source.unsigned()?)?;
+            spec = CuckooSpec { bucket_size, max_iterations, expansion: checked_cast(source.unsigned()?)? };
+        }
+        let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
+        let mut specs = numbers.layers.iter();
+        let layers = decode_all(numbers.layers.len(), || {
+            let spec = *specs.next().ok_or(DecodeError::Corrupt)?;
+            if version >= 4 && source.unsigned()? != spec.buckets {
+                return Err(DecodeError::Corrupt);
+            }
+            let slots = spec.checked_slots().ok_or(DecodeError::Corrupt)?;
+            request(slots, admit)?;
+            CuckooLayer::from_slots(source.array(slots)?, spec).ok_or(DecodeError::Corrupt)
+        })?;
+        Ok(Filter::from(CuckooFilter::from_layers(spec, layers, items, removals).into_content()?))
+    }
+
+    fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Header, DecodeError>> {
+        (bytes.len() == HEADER_BYTES).then(|| decode_header(Fields(bytes)))
+    }
+
+    /// The chunks have no mark that distinguishes them from those of classic filters.
+    fn check_chunk(_cursor: u64, _data: &[u8]) -> Option<Result<(), DecodeError>> {
+        None
+    }
+}
+
+fn checked_cast(number: u64) -> Result<u16, DecodeError> {
+    number.try_into().map_err(|_| DecodeError::Corrupt)
+}
+
+fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
+    let [items, buckets, removals, layers] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+    let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
+    let spec = CuckooSpec { bucket_size, max_iterations, expansion };
+    let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
+    Ok(Header {
+        memory: numbers.memory(),
+        has_chunks: [false; MAX_SECTIONS],
+        build: try_box(move || {
+            let mut layers = try_vec(numbers.layers.len())?;
+            for &spec in &numbers.layers {
+                layers.push(CuckooLayer::new(spec)?);
+            }
+            Ok(CuckooFilter::from_layers(numbers.spec, layers, numbers.items, numbers.removals).into_content()?)
+        })?,
+    })
+}
+
+impl Encoded for CuckooFilter {
+    fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+        let CuckooSpec { bucket_size, max_iterations, expansion } = *self.spec();
+        for number in [self.chain().len() as u64, self.first_buckets(), self.items(), self.removals()] {
+            sink.unsigned(number);
+        }
+        for number in [bucket_size, max_iterations, expansion] {
+            sink.unsigned(number.into());
+        }
+        for layer in self.chain() {
+            sink.unsigned(layer.spec().buckets);
+            sink.string(layer.slots());
+        }
+        Ok(())
+    }
+
+    fn encode_header(&self) -> Result<Vec<u8>, Error> {
+        let CuckooSpec { bucket_size, max_iterations, expansion } = *self.spec();
+        let mut header = try_vec(HEADER_BYTES)?;
+        let counts = [self.items(), self.first_buckets(), self.removals(), self.chain().len() as u64];
+        header.extend_from_slice(counts.map(u64::to_le_bytes).as_flattened());
+        header.extend_from_slice([bucket_size, max_iterations, expansion].map(u16::to_le_bytes).as_flattened());
+        Ok(header)
+    }
+
+    /// Accepts any cursor, also one between two chunks.
+    fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+        let Some((layer, within)) = cursor.checked_sub(1).and_then(|offset| self.locate(offset)) else {
+            return Ok(None);
+        };
+        let slots = &self.chain()[layer].slots()[within..];
+        let slots = &slots[..slots.len().min(CLASSIC_CHUNK_BYTES)];
+        Ok(Some(DumpChunk { cursor: cursor.saturating_add(slots.len() as u64), data: Cow::Borrowed(slots) }))
+    }
+
+    /// Overwrites the slots. A client may only load a chunk into free slots, or what they hold already: the fingerprints
+    /// of items that were added meanwhile must not get lost.
+    fn load_chunk<'a>(
+        &'a mut self,
+        cursor: u64,
+        data: &'a [u8],
+        origin: Origin,
+        _admit: Admit<'_>,
+    ) -> Result<LoadedChunk<'a>, DecodeError> {
+        let start = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
+        let offset = start.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
+        let (layer, within) = self.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
+        let slots = self.chain_mut()[layer].slots_mut();
+        let slots = slots[within..].get_mut(..data.len()).ok_or(DecodeError::BeyondLayer)?;
+        let changed = *slots != *data;
+        if changed && origin == Origin::Client && slots.iter().any(|&slot| slot != 0) {
+            return Err(DecodeError::Foreign);
+        }
+        slots.copy_from_slice(data);
+        Ok(LoadedChunk { bytes: data, changed })
+    }
+
+    fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.chain().iter().for_each(|layer| add(layer.slots()));
+        Ok(())
+    }
+
+    /// The chunks have no checksums, so only their order shows that none is missing.
+    fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
+        cursor == loaded.saturating_add(1).saturating_add(length)
+    }
+
+    /// The header does not depend on the slots, so these must all have been loaded.
+    fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
+        Ok(self.capacity() == loaded)
+    }
+}

@@ -1,0 +1,96 @@
+//! The figures that a counting filter stores besides its items.
+//!
+//! ```text
+//!  none, or of a cuckoo filter
+//!  0   bucket size, maximum of iterations, expansion (u16 each), two zero bytes
+//!  8   removals (u64)
+//! ```
+
+use super::{CountingFilter, Figures};
+use crate::error::{DecodeError, Error};
+use crate::kind::CreateParams;
+use crate::kind::cuckoo::CuckooSpec;
+use crate::memory::Admit;
+use crate::prediction::Prediction;
+use crate::stored::fields::Fields;
+
+/// A counting filter that has none.
+impl Figures for () {
+    const CODE: u8 = 2;
+
+    fn encode(&self, _header: &mut Vec<u8>) {}
+
+    fn decode(_fields: &mut Fields<'_>) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    fn cleared(self) {}
+
+    fn count_removal(&mut self) {}
+}
+
+/// The figures of the cuckoo filter that a counting filter stands for. Only clients that ask for them see them.
+#[derive(Clone, Copy)]
+pub struct CuckooFigures {
+    /// The parameters of the cuckoo filter.
+    pub spec: CuckooSpec,
+    /// The number of removals.
+    pub removals: u64,
+}
+
+impl Figures for CuckooFigures {
+    const CODE: u8 = 4;
+
+    fn encode(&self, header: &mut Vec<u8>) {
+        let CuckooSpec { bucket_size, max_iterations, expansion } = self.spec;
+        let numbers = [bucket_size, max_iterations, expansion, 0];
+        header.extend_from_slice(numbers.map(u16::to_le_bytes).as_flattened());
+        header.extend_from_slice(&self.removals.to_le_bytes());
+    }
+
+    fn decode(fields: &mut Fields<'_>) -> Result<CuckooFigures, DecodeError> {
+        let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
+        fields.zeros(2)?;
+        let spec = CuckooSpec { bucket_size, max_iterations, expansion };
+        let figures = CuckooFigures { spec, removals: fields.u64()? };
+        spec.is_sound().then_some(figures).ok_or(DecodeError::Corrupt)
+    }
+
+    fn cleared(self) -> CuckooFigures {
+        CuckooFigures { removals: 0, ..self }
+    }
+
+    fn count_removal(&mut self) {
+        self.removals = self.removals.saturating_add(1);
+    }
+}
+
+impl CountingFilter<CuckooFigures> {
+    /// Creates an empty filter, as [`CountingFilter::create`] does. It has room for as many items as the cuckoo filter
+    /// would have slots.
+    pub fn create(
+        params: &CreateParams,
+        seed: u64,
+        spec: CuckooSpec,
+        admit: Admit<'_>,
+    ) -> Result<CountingFilter<CuckooFigures>, Error> {
+        let capacity = spec.first(params.capacity.get())?.checked_slots().ok_or(Error::OutOfMemory)?;
+        CountingFilter::with_figures(params.own(seed), capacity, CuckooFigures { spec, removals: 0 }, admit)
+    }
+
+    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
+    pub fn predict(params: &CreateParams, seed: u64, spec: CuckooSpec, items: u64) -> Result<Prediction, Error> {
+        let capacity = spec.first(params.capacity.get())?.checked_slots().ok_or(Error::OutOfMemory)?;
+        CountingFilter::<CuckooFigures>::predict_at(params.own(seed), capacity, items)
+    }
+
+    /// Returns the figures of the cuckoo filter.
+    pub fn figures(&self) -> &CuckooFigures {
+        &self.figures
+    }
+
+    /// Returns the number of buckets that the cuckoo filter was created with.
+    pub fn buckets(&self) -> u64 {
+        self.capacity / u64::from(self.figures.spec.bucket_size)
+    }
+}

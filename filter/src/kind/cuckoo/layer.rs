@@ -1,0 +1,257 @@
+//! The cuckoo layer: RedisBloom's, byte for byte, so that filters can be migrated in both directions.
+//!
+//! ```text
+//!  item ── MurmurHash64A ── h            h                h ^ f m
+//!                           └─ f = h mod 255 + 1   │            │
+//!                                            ▼            ▼
+//!                         │ …  .  . │ f  . │ …  .  . │ .  . │ …  b buckets of some slots
+//! ```
+//!
+//! A slot holds a fingerprint, or 0 if it is free. Each fingerprint is in one of two buckets, and either follows from
+//! the other and the fingerprint. So a fingerprint can move to its other bucket without its item (Fan, Andersen,
+//! Kaminsky, Mitzenmacher 2014, "Cuckoo Filter: Practically Better Than Bloom"). The number of buckets is a power of
+//! two.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use crate::array::Bytes;
+use crate::error::Error;
+use crate::hash::Hash;
+
+/// A free slot.
+const FREE: u8 = 0;
+
+/// The number of values of a fingerprint.
+pub(crate) const FINGERPRINTS: u64 = 255;
+
+/// The maximum number of slots in a bucket.
+pub(crate) const MAX_BUCKET_SIZE: u16 = 255;
+
+/// The maximum number of slots in a layer.
+const MAX_SLOTS: u64 = 1 << 60;
+
+/// A fingerprint, and two hashes whose low bits are its buckets in every layer.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    fingerprint: u8,
+    buckets: [u64; 2],
+}
+
+impl Entry {
+    /// Returns the entry of an item.
+    #[inline]
+    pub fn of(hash: Hash) -> Entry {
+        Entry { fingerprint: hash.fingerprint(), buckets: [hash.first, hash.second] }
+    }
+
+    /// Returns the entry of a fingerprint that is in a bucket.
+    fn in_bucket(fingerprint: u8, bucket: u64) -> Entry {
+        Entry { fingerprint, buckets: [bucket, other_bucket(bucket, fingerprint)] }
+    }
+}
+
+impl Hash {
+    /// Returns the two hashes of an item in a cuckoo filter, given the MurmurHash64A of the item: their low bits are
+    /// its buckets.
+    #[inline]
+    pub(crate) fn cuckoo(first: u64) -> Hash {
+        Hash { first, second: other_bucket(first, fingerprint(first)) }
+    }
+
+    fn fingerprint(self) -> u8 {
+        fingerprint(self.first)
+    }
+}
+
+/// Returns the fingerprint of an item, given its hash.
+#[inline]
+fn fingerprint(hash: u64) -> u8 {
+    (hash % FINGERPRINTS) as u8 + 1
+}
+
+/// Returns the other bucket of a fingerprint. This function is its own inverse, also in the low bits.
+#[inline]
+fn other_bucket(bucket: u64, fingerprint: u8) -> u64 {
+    bucket ^ u64::from(fingerprint).wrapping_mul(0x5BD1_E995)
+}
+
+/// The shape of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CuckooLayerSpec {
+    /// The number of slots in a bucket.
+    pub bucket_size: u16,
+    /// The number of buckets, a power of two.
+    pub buckets: u64,
+}
+
+impl CuckooLayerSpec {
+    /// Returns the number of slots, or `None` unless a layer can have this shape.
+    pub fn checked_slots(&self) -> Option<u64> {
+        let slots = self.buckets.checked_mul(self.bucket_size.into())?;
+        let is_sound = (1..=MAX_BUCKET_SIZE).contains(&self.bucket_size) && self.buckets.is_power_of_two();
+        (is_sound && slots <= MAX_SLOTS).then_some(slots)
+    }
+}
+
+/// A layer of fingerprints.
+pub struct CuckooLayer {
+    slots: Bytes,
+    bucket_size: usize,
+    /// The number of buckets, minus 1.
+    mask: u64,
+}
+
+impl CuckooLayer {
+    /// Creates an empty layer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if no layer can have this shape, or it cannot be allocated.
+    pub fn new(spec: CuckooLayerSpec) -> Result<CuckooLayer, Error> {
+        let slots = Bytes::zeroed(spec.checked_slots().ok_or(Error::OutOfMemory)?)?;
+        CuckooLayer::from_slots(slots, spec).ok_or(Error::OutOfMemory)
+    }
+
+    /// Returns a layer with stored slots, or `None` unless they are as many as the shape says.
+    pub fn from_slots(slots: Bytes, spec: CuckooLayerSpec) -> Option<CuckooLayer> {
+        let fits = spec.checked_slots() == Some(slots.as_slice().len() as u64);
+        fits.then(|| CuckooLayer { slots, bucket_size: spec.bucket_size.into(), mask: spec.buckets - 1 })
+    }
+
+    /// Returns the shape of the layer.
+    pub fn spec(&self) -> CuckooLayerSpec {
+        CuckooLayerSpec { bucket_size: self.bucket_size as u16, buckets: self.mask + 1 }
+    }
+
+    /// Returns the slots, as they are stored.
+    #[inline]
+    pub fn slots(&self) -> &[u8] {
+        self.slots.as_slice().as_flattened()
+    }
+
+    /// Returns the slots, to change them.
+    #[inline]
+    pub fn slots_mut(&mut self) -> &mut [u8] {
+        self.slots.as_mut_slice().as_flattened_mut()
+    }
+
+    #[inline]
+    fn range(&self, bucket: u64) -> Range<usize> {
+        let start = (bucket & self.mask) as usize * self.bucket_size;
+        start..start + self.bucket_size
+    }
+
+    /// Returns the slots of each of the two buckets.
+    #[inline]
+    fn buckets(&self, entry: Entry) -> [&[u8]; 2] {
+        entry.buckets.map(|bucket| &self.slots()[self.range(bucket)])
+    }
+
+    /// Returns the first slot with this content in the two buckets.
+    #[inline]
+    fn find(&self, entry: Entry, content: u8) -> Option<usize> {
+        entry.buckets.into_iter().find_map(|bucket| {
+            let range = self.range(bucket);
+            Some(range.start + self.slots()[range.clone()].iter().position(|&slot| slot == content)?)
+        })
+    }
+
+    /// Prefetches the two buckets.
+    #[inline]
+    pub fn prefetch(&self, entry: Entry) {
+        let span = self.slots.span();
+        entry.buckets.iter().for_each(|&bucket| span.prefetch(self.range(bucket).start));
+    }
+
+    /// Returns true if the fingerprint is in one of its buckets.
+    #[inline]
+    pub fn contains(&self, entry: Entry) -> bool {
+        let [one, other] = self.buckets(entry).map(|slots| slots.contains(&entry.fingerprint));
+        one | other
+    }
+
+    /// Returns how often the fingerprint is in its buckets. If both are the same bucket, each counts twice, as in
+    /// RedisBloom.
+    #[inline]
+    pub fn count(&self, entry: Entry) -> u64 {
+        let slots = self.buckets(entry).into_iter().flatten();
+        slots.filter(|&&slot| slot == entry.fingerprint).count() as u64
+    }
+
+    /// Puts the fingerprint into the first free slot of its buckets. Returns false if there is none.
+    #[inline]
+    pub fn insert(&mut self, entry: Entry) -> bool {
+        let free = self.find(entry, FREE);
+        if let Some(slot) = free {
+            self.slots_mut()[slot] = entry.fingerprint;
+        }
+        free.is_some()
+    }
+
+    /// Removes the fingerprint from the first slot that has it. Returns false if there is none.
+    #[inline]
+    pub fn remove(&mut self, entry: Entry) -> bool {
+        let found = self.find(entry, entry.fingerprint);
+        if let Some(slot) = found {
+            self.slots_mut()[slot] = FREE;
+        }
+        found.is_some()
+    }
+
+    /// Puts the fingerprint into its first bucket, in place of another, which moves to its other bucket, possibly in
+    /// place of a third, and so on, with at most `max_moves` moves. Returns false if there was no free slot. The layer
+    /// is then unchanged.
+    #[inline(never)]
+    pub fn insert_by_moving(&mut self, entry: Entry, max_moves: u16) -> bool {
+        let Entry { fingerprint: mut carried, buckets: [mut bucket, _] } = entry;
+        for moved in 0..max_moves {
+            carried = self.swap(bucket, moved, carried);
+            bucket = other_bucket(bucket, carried);
+            let range = self.range(bucket);
+            if let Some(free) = self.slots_mut()[range].iter_mut().find(|slot| **slot == FREE) {
+                *free = carried;
+                return true;
+            }
+        }
+        // Takes the moves back: each fingerprint returns to the bucket from which it came.
+        for moved in (0..max_moves).rev() {
+            bucket = other_bucket(bucket, carried);
+            carried = self.swap(bucket, moved, carried);
+        }
+        debug_assert_eq!(carried, entry.fingerprint, "all moves are taken back");
+        false
+    }
+
+    /// Exchanges a fingerprint with the one in a bucket that is displaced by the move of this number.
+    fn swap(&mut self, bucket: u64, moved: u16, fingerprint: u8) -> u8 {
+        let slot = self.range(bucket).start + usize::from(moved) % self.bucket_size;
+        std::mem::replace(&mut self.slots_mut()[slot], fingerprint)
+    }
+
+    /// Moves fingerprints into the first of `layers` that has a free slot for them, without moving others. Returns true
+    /// if this layer is empty afterwards.
+    pub fn drain_into(&mut self, layers: &mut [CuckooLayer]) -> bool {
+        let bucket_size = self.bucket_size;
+        let mut is_empty = true;
+        for (index, slot) in self.slots_mut().iter_mut().enumerate().filter(|(_, slot)| **slot != FREE) {
+            let entry = Entry::in_bucket(*slot, (index / bucket_size) as u64);
+            if layers.iter_mut().any(|layer| layer.insert(entry)) {
+                *slot = FREE;
+            } else {
+                is_empty = false;
+            }
+        }
+        is_empty
+    }
+
+    /// Lets `relocate` move the slots.
+    ///
+    /// # Safety
+    ///
+    /// See [`Array::relocate`](crate::array::Array::relocate).
+    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
+        // SAFETY: as promised by the caller.
+        unsafe { self.slots.relocate(relocate) };
+    }
+}

@@ -1,0 +1,483 @@
+//! The cuckoo filter: RedisBloom's chain of [layers](crate::kind::cuckoo::layer) of fingerprints.
+//!
+//! Each addition stores another copy of the item's fingerprint, in the newest layer that has room. If none has, a new
+//! layer is added. After many removals, the fingerprints of the newest layers move into older ones.
+
+pub(crate) mod layer;
+
+use std::ptr::NonNull;
+
+use super::{CreateParams, Kind};
+use crate::array;
+use crate::error::{Error, Interrupted, MergeError};
+use crate::hash::{Hash, Hasher};
+use crate::item_count::MergeOp;
+use crate::kind::Content;
+use crate::layer::{LayerInfo, locate};
+use crate::memory::{Admit, request, try_vec};
+use crate::prediction::Prediction;
+use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
+use layer::{CuckooLayer, CuckooLayerSpec, Entry, FINGERPRINTS};
+
+/// The maximum number of layers.
+pub(crate) const MAX_LAYERS: usize = 1024;
+
+/// The number of slots up to which a layer is added to a filter that has many free slots. Without this limit, an item
+/// that is added again and again would double the memory of a filter each time that it has filled its buckets in all
+/// layers: in RedisBloom, 91 additions take 8.6 GB.
+const MAX_SPARSE_SLOTS: u64 = 1 << 24;
+
+/// The part of the slots that are filled when a layer above the limit is added is at least one in this number.
+const MIN_FILL: u64 = 8;
+
+/// The parameters that the layers of a cuckoo filter share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CuckooSpec {
+    /// The number of slots in a bucket.
+    pub bucket_size: u16,
+    /// The maximum number of fingerprints that move to make room for another.
+    pub max_iterations: u16,
+    /// The ratio of the sizes of successive layers, a power of two, or 0 if the filter does not grow.
+    pub expansion: u16,
+}
+
+impl CuckooSpec {
+    /// Returns the parameters of a new filter. The expansion is rounded up to a power of two.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CannotGrow`] if the expansion is too large.
+    pub fn new(growth: Growth, bucket_size: u16, max_iterations: u16) -> Result<CuckooSpec, Error> {
+        let expansion = match growth {
+            Growth::Fixed => 0,
+            Growth::By(factor) => {
+                let power = factor.get().checked_next_power_of_two();
+                power.and_then(|power| power.try_into().ok()).ok_or(Error::CannotGrow)?
+            }
+        };
+        Ok(CuckooSpec { bucket_size, max_iterations, expansion })
+    }
+
+    /// Returns the first layer of a filter: the smallest power of two of buckets that is not below `capacity /
+    /// bucket_size`, rounded down.
+    pub fn first(&self, capacity: u64) -> Result<CuckooLayerSpec, Error> {
+        let buckets = capacity.checked_div(self.bucket_size.into()).ok_or(Error::OutOfMemory)?;
+        let buckets = buckets.checked_next_power_of_two().ok_or(Error::OutOfMemory)?;
+        Ok(CuckooLayerSpec { bucket_size: self.bucket_size, buckets })
+    }
+
+    /// Returns the layer after this one, or `None` if it would have too many buckets.
+    pub fn next(&self, newest: CuckooLayerSpec) -> Option<CuckooLayerSpec> {
+        let buckets = newest.buckets.checked_mul(self.expansion.into())?;
+        Some(CuckooLayerSpec { buckets, ..newest })
+    }
+
+    /// Returns true if a filter can have these parameters.
+    pub fn is_sound(&self) -> bool {
+        self.expansion == 0 || self.expansion.is_power_of_two()
+    }
+
+    /// Returns the false-positive rate of a full layer.
+    pub fn error_rate(&self) -> ErrorRate {
+        ErrorRate::new(self.false_positive_rate(1.0)).unwrap_or(const { ErrorRate::new(0.5).unwrap() })
+    }
+
+    /// Returns the false-positive rate of a layer in which this part of the slots is filled. A look-up compares the
+    /// slots of two buckets.
+    fn false_positive_rate(&self, fill: f64) -> f64 {
+        let compared = 2.0 * f64::from(self.bucket_size) * fill;
+        -libm::expm1(compared * libm::log1p(-1.0 / FINGERPRINTS as f64))
+    }
+}
+
+/// A chain of layers, oldest first, with their common parameters and counts.
+pub struct CuckooFilter {
+    layers: Box<[CuckooLayer]>,
+    spec: CuckooSpec,
+    /// The number of additions, minus the removals.
+    items: u64,
+    /// The number of removals since the last compaction.
+    removals: u64,
+}
+
+impl CuckooFilter {
+    /// Creates a chain of one empty layer. Calls `admit` with the bytes that it will take; `admit` may reject them.
+    pub fn create(params: &CreateParams, spec: CuckooSpec, admit: Admit<'_>) -> Result<CuckooFilter, Error> {
+        let first = spec.first(params.capacity.get())?;
+        let mut chain = CuckooFilter::from_layers(spec, Vec::new(), 0, 0);
+        chain.append(first, admit)?;
+        Ok(chain)
+    }
+
+    /// Predicts a filter with `items` items, which fill 95 % of the slots of a layer before the next is added.
+    pub fn predict(params: &CreateParams, spec: CuckooSpec, items: u64) -> Result<Prediction, Error> {
+        const LOAD: f64 = 0.95;
+        let mut layer = spec.first(params.capacity.get())?;
+        let mut memory = (size_of::<Content>() + size_of::<CuckooFilter>()) as u64;
+        let mut left = items as f64;
+        let mut log_negative = 0.0;
+        loop {
+            let slots = layer.checked_slots().ok_or(Error::OutOfMemory)?;
+            let in_layer = left.min(LOAD * slots as f64);
+            log_negative += libm::log1p(-spec.false_positive_rate(in_layer / slots as f64));
+            memory = memory.saturating_add(slots).saturating_add(size_of::<CuckooLayer>() as u64);
+            left -= in_layer;
+            if left < 1.0 {
+                break;
+            }
+            if spec.expansion == 0 {
+                return Err(Error::Full);
+            }
+            layer = spec.next(layer).ok_or(Error::CannotGrow)?;
+        }
+        Ok(Prediction {
+            memory,
+            false_positive_rate: -libm::expm1(log_negative),
+            is_estimate: true,
+            probes: 1,
+            shape: None,
+        })
+    }
+
+    /// Creates a chain from existing layers and counts.
+    pub fn from_layers(spec: CuckooSpec, layers: Vec<CuckooLayer>, items: u64, removals: u64) -> CuckooFilter {
+        CuckooFilter { layers: layers.into_boxed_slice(), spec, items, removals }
+    }
+
+    /// Returns the layers, oldest first.
+    pub fn chain(&self) -> &[CuckooLayer] {
+        &self.layers
+    }
+
+    /// Returns the layers, oldest first, to change them.
+    pub fn chain_mut(&mut self) -> &mut [CuckooLayer] {
+        &mut self.layers
+    }
+
+    /// Returns the parameters that all layers share.
+    pub fn spec(&self) -> &CuckooSpec {
+        &self.spec
+    }
+
+    /// Returns the number of removals since the last [compaction](Self::compact).
+    pub fn removals(&self) -> u64 {
+        self.removals
+    }
+
+    /// Returns the number of buckets of the first layer.
+    pub fn first_buckets(&self) -> u64 {
+        self.layers.first().map_or(0, |layer| layer.spec().buckets)
+    }
+
+    /// Returns the size that RedisBloom reports for the filter.
+    pub fn redisbloom_size(&self) -> u64 {
+        40 + 16 * self.layers.len() as u64 + self.slots()
+    }
+
+    /// Returns the layer that holds slot `offset` of all layers' slots, laid end to end, and the offset in it.
+    pub fn locate(&self, offset: u64) -> Option<(usize, usize)> {
+        locate(self.layers.iter().map(|layer| layer.slots().len() as u64), offset)
+    }
+
+    /// Returns the number of slots of all layers.
+    fn slots(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.slots().len() as u64).sum()
+    }
+
+    /// Returns the layers, newest first, in which items are looked up.
+    fn newest_first(&self) -> impl Iterator<Item = &CuckooLayer> {
+        self.layers.iter().rev()
+    }
+
+    fn contains(&self, entry: Entry) -> bool {
+        self.newest_first().any(|layer| layer.contains(entry))
+    }
+
+    /// Stores another copy of a fingerprint. Adds a layer if no layer has room for it.
+    #[inline]
+    fn insert(&mut self, entry: Entry, admit: Admit<'_>) -> Result<(), Error> {
+        if !self.layers.iter_mut().rev().any(|layer| layer.insert(entry)) {
+            self.insert_with_effort(entry, admit)?;
+        }
+        self.items = self.items.saturating_add(1);
+        Ok(())
+    }
+
+    /// Stores a fingerprint for which no layer has a free slot in its buckets.
+    #[inline(never)]
+    fn insert_with_effort(&mut self, entry: Entry, admit: Admit<'_>) -> Result<(), Error> {
+        let max_moves = self.spec.max_iterations;
+        let newest = self.layers.last_mut().ok_or(Error::CannotGrow)?;
+        if newest.insert_by_moving(entry, max_moves) {
+            return Ok(());
+        }
+        self.grow(admit)?;
+        let stored = self.layers.last_mut().is_some_and(|layer| layer.insert(entry));
+        debug_assert!(stored, "a new layer has room");
+        Ok(())
+    }
+
+    /// Adds a layer to a full chain.
+    fn grow(&mut self, admit: Admit<'_>) -> Result<(), Error> {
+        if self.spec.expansion == 0 {
+            return Err(Error::Full);
+        }
+        let [first, newest] = [self.layers.first(), self.layers.last()].map(|layer| layer.map(CuckooLayer::spec));
+        let next = newest.and_then(|newest| self.spec.next(newest)).ok_or(Error::CannotGrow)?;
+        let slots = next.checked_slots().ok_or(Error::CannotGrow)?;
+        let reserved = first.and_then(|first| first.checked_slots()).unwrap_or(0);
+        let is_sparse = self.items < self.slots() / MIN_FILL;
+        if is_sparse && slots > MAX_SPARSE_SLOTS.max(4 * reserved) {
+            return Err(Error::CannotGrow);
+        }
+        self.append(next, admit)
+    }
+
+    /// Adds an empty layer.
+    fn append(&mut self, spec: CuckooLayerSpec, admit: Admit<'_>) -> Result<(), Error> {
+        if self.layers.len() >= MAX_LAYERS {
+            return Err(Error::CannotGrow);
+        }
+        let slots = spec.checked_slots().ok_or(Error::OutOfMemory)?;
+        request(slots.saturating_add(size_of::<CuckooLayer>() as u64), admit)?;
+        let layer = CuckooLayer::new(spec)?;
+        let mut layers = std::mem::take(&mut self.layers).into_vec();
+        let room = layers.try_reserve_exact(1);
+        if room.is_ok() {
+            layers.push(layer);
+        }
+        self.layers = layers.into_boxed_slice();
+        room.map_err(|_| Error::OutOfMemory)
+    }
+
+    /// Removes one copy of a fingerprint, the newest. Returns false if there is none.
+    fn remove(&mut self, entry: Entry) -> bool {
+        if !self.layers.iter_mut().rev().any(|layer| layer.remove(entry)) {
+            return false;
+        }
+        self.items = self.items.saturating_sub(1);
+        self.removals = self.removals.saturating_add(1);
+        if self.layers.len() > 1 && self.removals.saturating_mul(10) > self.items {
+            self.compact(false);
+        }
+        true
+    }
+
+    /// Moves fingerprints from the newest layers into older ones, and drops the newest layer when it is empty. Stops at
+    /// the first layer that does not get empty, unless `is_thorough`.
+    pub fn compact(&mut self, is_thorough: bool) {
+        for index in (1..self.layers.len()).rev() {
+            let Some((layer, older)) = self.layers[..=index].split_last_mut() else { return };
+            let is_empty = layer.drain_into(older);
+            if is_empty && index + 1 == self.layers.len() {
+                self.drop_newest();
+            }
+            if !is_empty && !is_thorough {
+                break;
+            }
+        }
+        self.removals = 0;
+    }
+
+    /// Drops the newest layer, which is empty. Keeps it if there is no memory for the shorter list of layers.
+    fn drop_newest(&mut self) {
+        let Ok(mut layers) = try_vec(self.layers.len() - 1) else { return };
+        let all = std::mem::take(&mut self.layers);
+        let kept = layers.capacity().min(all.len() - 1);
+        layers.extend(all.into_iter().take(kept));
+        self.layers = layers.into_boxed_slice();
+    }
+}
+
+impl Kind for CuckooFilter {
+    /// Returns the false-positive rate of a full layer, and the slots of the first.
+    fn parameters(&self) -> Parameters {
+        Parameters {
+            error_rate: self.spec.false_positive_rate(1.0),
+            capacity: self.layers.first().map_or(0, |layer| layer.slots().len() as u64),
+            expansion: (self.spec.expansion > 0).then_some(self.spec.expansion.into()),
+            seed: None,
+            window: None,
+        }
+    }
+
+    #[inline]
+    fn hasher(&self) -> Hasher {
+        Hasher::Cuckoo
+    }
+
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<CuckooFilter, Error> {
+        let mut chain = CuckooFilter::from_layers(self.spec, Vec::new(), 0, 0);
+        if let Some(first) = self.layers.first() {
+            chain.append(first.spec(), admit)?;
+        }
+        Ok(chain)
+    }
+
+    fn try_clone(&self) -> Result<CuckooFilter, Error> {
+        let mut layers = try_vec(self.layers.len())?;
+        for layer in &self.layers {
+            let mut copy = CuckooLayer::new(layer.spec())?;
+            copy.slots_mut().copy_from_slice(layer.slots());
+            layers.push(copy);
+        }
+        Ok(CuckooFilter { layers: layers.into_boxed_slice(), ..*self })
+    }
+
+    /// Returns the number of slots. A layer is full when about 95 % of its slots are filled.
+    fn capacity(&self) -> u64 {
+        self.slots()
+    }
+
+    fn items(&self) -> u64 {
+        self.items
+    }
+
+    fn is_estimate(&self) -> Option<bool> {
+        None
+    }
+
+    fn memory_usage(&self) -> usize {
+        size_of::<Content>() + size_of::<CuckooFilter>() + size_of_val(&*self.layers) + self.slots() as usize
+    }
+
+    fn num_allocations(&self) -> usize {
+        2 + self.layers.len()
+    }
+
+    fn grows_in_small_steps(&self) -> bool {
+        false
+    }
+
+    fn grows_by_layers(&self) -> bool {
+        true
+    }
+
+    fn num_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
+        Box::new(self.layers.iter().map(|layer| {
+            let bytes = layer.slots().len() as u64;
+            let error_rate = self.spec.false_positive_rate(1.0);
+            // The number of items in a layer is not stored.
+            LayerInfo {
+                bytes,
+                bits: 8 * bytes,
+                hash_bits: 64,
+                probes: 1,
+                blocks_per_item: None,
+                capacity: bytes,
+                items: 0,
+                error_rate,
+            }
+        }))
+    }
+
+    fn fill(&self) -> f64 {
+        self.items as f64 / self.slots().max(1) as f64
+    }
+
+    fn false_positive_rate_at(&self, _now: u64) -> f64 {
+        let of_layer = libm::log1p(-self.spec.false_positive_rate(self.fill().min(1.0)));
+        -libm::expm1(of_layer * self.layers.len() as f64)
+    }
+
+    #[inline]
+    fn prefetch(&self, hashes: &[Hash]) {
+        if let Some(newest) = self.layers.last() {
+            hashes.iter().for_each(|&hash| newest.prefetch(Entry::of(hash)));
+        }
+    }
+
+    #[inline(never)]
+    fn contains_at(&self, hash: Hash, _now: u64) -> bool {
+        self.contains(Entry::of(hash))
+    }
+
+    /// Looks all items up in one layer before the next, so that their cache misses overlap.
+    #[inline(never)]
+    fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
+        found.fill(false);
+        for layer in self.newest_first() {
+            let absent = || hashes.iter().zip(&*found).filter(|(_, found)| !**found);
+            absent().for_each(|(&hash, _)| layer.prefetch(Entry::of(hash)));
+            for (found, &hash) in found.iter_mut().zip(hashes) {
+                *found = *found || layer.contains(Entry::of(hash));
+            }
+        }
+    }
+
+    /// Sets `new[i]` to whether a copy of item `i` was stored.
+    #[inline(never)]
+    fn insert_hashes(
+        &mut self,
+        hashes: &[Hash],
+        new: &mut [bool],
+        _renewed: &mut [bool],
+        options: &InsertOptions,
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted> {
+        for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
+            let entry = Entry::of(hash);
+            *new = options.on_duplicate == OnDuplicate::Count || !self.contains(entry);
+            if *new {
+                self.insert(entry, &mut *admit).map_err(|error| Interrupted { handled, error })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self) -> bool {
+        true
+    }
+
+    #[inline(never)]
+    fn count_hashes(&self, hashes: &[Hash], counts: &mut [u64]) -> Result<(), Error> {
+        counts.fill(0);
+        for layer in self.newest_first() {
+            hashes.iter().for_each(|&hash| layer.prefetch(Entry::of(hash)));
+            counts.iter_mut().zip(hashes).for_each(|(count, &hash)| *count += layer.count(Entry::of(hash)));
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn remove_hashes(&mut self, hashes: &[Hash], removed: &mut [bool]) -> Result<(), Error> {
+        removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = self.remove(Entry::of(hash)));
+        Ok(())
+    }
+
+    fn is_shaped_like(&self, other: &CuckooFilter) -> bool {
+        self.spec == other.spec
+            && self.layers.iter().map(CuckooLayer::spec).eq(other.layers.iter().map(CuckooLayer::spec))
+    }
+
+    fn check_merge(&self, _op: MergeOp) -> Result<(), MergeError> {
+        Err(MergeError::MergedCuckoo)
+    }
+
+    fn merged(_sources: &[(&CuckooFilter, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<CuckooFilter, Error> {
+        Err(MergeError::MergedCuckoo.into())
+    }
+
+    fn merge(&mut self, _: &[(&CuckooFilter, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<bool, Error> {
+        Err(MergeError::MergedCuckoo.into())
+    }
+
+    unsafe fn relocate(
+        &mut self,
+        _start: u64,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        _should_stop: impl FnMut() -> bool,
+    ) -> Option<u64> {
+        // SAFETY: as promised by the caller.
+        unsafe { array::relocate_slice(&mut self.layers, &relocate) };
+        for layer in &mut self.layers {
+            // SAFETY: as promised by the caller.
+            unsafe { layer.relocate(&relocate) };
+        }
+        None
+    }
+}

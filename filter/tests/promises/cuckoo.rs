@@ -1,0 +1,179 @@
+//! Cuckoo filters, RedisBloom's and native ones, beside a model that remembers every item.
+
+use std::collections::HashMap;
+
+use oxbloom_filter::internals::{
+    CreateParams, CuckooSpec, FilterKind, Growth, Hash, InsertOptions, Layout, OnDuplicate, codec,
+};
+use oxbloom_filter::{DecodeError, Error, Filter, MergeError};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::model::{built, by, item, through_a_client, through_a_file, whole};
+
+/// Returns the parameters of a cuckoo filter of either kind.
+fn params(is_native: bool, capacity: u64, growth: Growth, bucket_size: u16) -> CreateParams {
+    let spec = CuckooSpec::new(growth, bucket_size, 20).unwrap();
+    let layout = if is_native { Layout::NativeCuckoo { seed: 7, spec } } else { Layout::Cuckoo { spec } };
+    CreateParams { error_rate: spec.error_rate(), capacity: capacity.try_into().unwrap(), growth, layout }
+}
+
+fn create(params: CreateParams) -> Filter {
+    Filter::create(params, &mut |_| true).unwrap()
+}
+
+fn add(filter: &mut Filter, number: u64, on_duplicate: OnDuplicate) -> Result<bool, Error> {
+    let mut new = [false];
+    let hashes = [filter.hash(&item(number))];
+    let options = InsertOptions::from(on_duplicate);
+    filter.insert_hashes(&hashes, &mut new, &mut [], &options, &mut |_| true).map_err(|failure| failure.error)?;
+    Ok(new[0])
+}
+
+/// Returns the next of a sequence of random numbers.
+fn random(drawn: &mut u64) -> u64 {
+    *drawn += 1;
+    xxh3_64(&drawn.to_le_bytes())
+}
+
+/// Panics unless the filter contains each item at least as often as the model.
+fn check(filter: &Filter, model: &HashMap<u64, u64>) {
+    let numbers: Vec<u64> = model.keys().copied().collect();
+    for numbers in numbers.chunks(50) {
+        let hashes: Vec<Hash> = numbers.iter().map(|&number| filter.hash(&item(number))).collect();
+        let (mut found, mut counts) = ([false; 50], [0; 50]);
+        filter.contains_hashes(&hashes, &mut found, 0);
+        filter.count_hashes(&hashes, &mut counts[..hashes.len()]).unwrap();
+        for (index, number) in numbers.iter().enumerate() {
+            assert!(counts[index] >= model[number], "item {number}");
+            assert_eq!(found[index], counts[index] > 0, "item {number}");
+            assert_eq!(filter.contains(item(*number)), found[index], "item {number}");
+        }
+    }
+}
+
+#[test]
+fn items_are_found_until_they_are_removed() {
+    let mut drawn = 0;
+    for round in 0..60 {
+        let growth = [by(1), by(2), by(4)][round % 3];
+        let bucket_size = [1, 2, 4, 7][round % 4];
+        let mut filter = create(params(round % 2 == 0, 64, growth, bucket_size));
+        let (mut model, mut items) = (HashMap::new(), 0);
+        let universe = [50, 500][round / 2 % 2];
+        for step in 0..1500 {
+            let number = random(&mut drawn) % universe;
+            let count = model.entry(number).or_insert(0);
+            match random(&mut drawn) % 4 {
+                0 if *count > 0 => {
+                    assert!(filter.remove(item(number)).unwrap());
+                    *count -= 1;
+                    items -= 1;
+                }
+                1 if *count < 9 => match add(&mut filter, number, OnDuplicate::Skip) {
+                    Ok(stored) => {
+                        assert!(stored || *count > 0 || filter.contains(item(number)));
+                        *count += u64::from(stored);
+                        items += u64::from(stored);
+                    }
+                    Err(error) => panic!("{error} after {items} items"),
+                },
+                2 if *count < 9 => {
+                    add(&mut filter, number, OnDuplicate::Count).unwrap();
+                    *count += 1;
+                    items += 1;
+                }
+                _ => {}
+            }
+            if step % 500 == 499 {
+                filter.compact();
+                check(&filter, &model);
+                for copy in [through_a_file(&filter), through_a_client(&filter), filter.try_clone().unwrap()] {
+                    assert!(whole(&copy) == whole(&filter));
+                    assert_eq!(copy.memory_usage(), filter.memory_usage());
+                    check(&copy, &model);
+                }
+            }
+        }
+        if filter.kind() == FilterKind::Cuckoo {
+            assert_eq!(filter.len(), items);
+        }
+    }
+}
+
+#[test]
+fn a_full_filter_that_does_not_grow_stays_as_it_is() {
+    for is_native in [false, true] {
+        let mut filter = create(params(is_native, 64, Growth::Fixed, 2));
+        let added = (0..1000).take_while(|&number| add(&mut filter, number, OnDuplicate::Count).is_ok()).count() as u64;
+        assert!((48..=64).contains(&added), "{added}");
+        let before = whole(&filter);
+        let rejected = (1000..2000).filter(|&number| add(&mut filter, number, OnDuplicate::Count) == Err(Error::Full));
+        assert!(rejected.count() > 900);
+        assert!(is_native || whole(&filter).1.len() == before.1.len());
+        assert!((0..added).all(|number| filter.contains(item(number))));
+    }
+}
+
+#[test]
+fn copies_of_one_item_take_bounded_memory() {
+    for growth in [by(1), by(2), by(32768)] {
+        let mut filter = create(params(false, 1024, growth, 2));
+        let added = (0..100_000).take_while(|_| add(&mut filter, 1, OnDuplicate::Count).is_ok()).count();
+        assert!(added >= 4, "{growth:?}");
+        assert!(filter.memory_usage() < 64 << 20, "{} bytes", filter.memory_usage());
+        assert_eq!(add(&mut filter, 1, OnDuplicate::Count), Err(Error::CannotGrow));
+        let mut native = create(params(true, 1024, growth, 2));
+        (0..100_000).for_each(|_| assert!(add(&mut native, 1, OnDuplicate::Count).is_ok()));
+        assert_eq!(native.count(item(1)), Ok(100_000));
+        assert!(native.memory_usage() < 16 << 10);
+    }
+}
+
+#[test]
+fn headers_that_no_filter_has_are_rejected() {
+    let header = codec::encode_header(&create(params(false, 1024, by(2), 2))).unwrap();
+    assert!(built(&header).is_ok());
+    // Too many items, no power of two of buckets, too many buckets or removals or layers, none; a bucket size of 0, or
+    // above 255; no power of two as expansion.
+    let bad: [(usize, &[u8]); 11] = [
+        (7, &[0xFF]),
+        (8, &[3]),
+        (8, &[0; 8]),
+        (15, &[0x80]),
+        (23, &[0xFF]),
+        (24, &[0; 8]),
+        (25, &[0xFF; 2]),
+        (24, &[64]),
+        (32, &[0; 2]),
+        (33, &[1]),
+        (36, &[3]),
+    ];
+    for (offset, bytes) in bad {
+        let mut forged = header.clone();
+        forged[offset..][..bytes.len()].copy_from_slice(bytes);
+        assert!(matches!(built(&forged), Err(DecodeError::Corrupt)), "{bytes:?} at {offset}");
+    }
+}
+
+#[test]
+fn chunks_of_a_client_never_overwrite_items() {
+    let mut filter = create(params(false, 1024, by(2), 2));
+    (0..100).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));
+    let header = codec::encode_header(&filter).unwrap();
+    let chunk = codec::next_chunk(&filter, codec::HEADER_CURSOR).unwrap().unwrap();
+    let mut copy = built(&header).unwrap();
+    assert_eq!(add(&mut copy, 1000, OnDuplicate::Count), Ok(true));
+    let load =
+        |copy: &mut Filter, origin| codec::load_chunk(copy, chunk.cursor, &chunk.data, origin, &mut |_| true).map(drop);
+    assert_eq!(load(&mut copy, codec::Origin::Client), Err(DecodeError::Foreign));
+    assert!(copy.contains(item(1000)));
+    assert_eq!(load(&mut copy, codec::Origin::Replication), Ok(()));
+    assert_eq!(load(&mut copy, codec::Origin::Client), Ok(()), "a chunk may be loaded again");
+    assert!(whole(&copy).1 == whole(&filter).1);
+}
+
+#[test]
+fn cuckoo_filters_cannot_be_merged() {
+    let params = params(false, 1024, by(1), 2);
+    assert_eq!(create(params).union_with(&create(params)), Err(MergeError::MergedCuckoo));
+}

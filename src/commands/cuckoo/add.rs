@@ -1,0 +1,162 @@
+//! CF.ADD, CF.ADDNX, CF.INSERT, CF.INSERTNX.
+//!
+//! CF.ADD and CF.INSERT store another copy of an item that is present. The others do not.
+
+use crate::commands::add::{create_and_open, insert_in_batches, notify};
+use crate::commands::item_flags::ItemFlags;
+use crate::commands::items::Arguments;
+use crate::commands::option_rows::{self, Creator};
+use crate::commands::options::Options;
+use crate::commands::redisbloom;
+use crate::commands::replication::{Changed, Replay, replicate};
+use crate::configuration;
+use crate::filter_key::WriteKey;
+use crate::reply_error::Error;
+use crate::server::{Arg, Args, Context, Keyspace};
+use crate::statistics;
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::OnDuplicate;
+
+/// `CF.ADD key item`
+pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    add_one(ctx, keyspace, args, OnDuplicate::Count)
+}
+
+/// `CF.ADDNX key item`
+pub(super) fn addnx(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    add_one(ctx, keyspace, args, OnDuplicate::Skip)
+}
+
+/// `CF.INSERT key [option …] ITEMS item [item …]`, with [options](option_rows).
+pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    add_arguments(ctx, keyspace, args, OnDuplicate::Count)
+}
+
+/// `CF.INSERTNX key [option …] ITEMS item [item …]`, with [options](option_rows).
+pub(super) fn insertnx(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    add_arguments(ctx, keyspace, args, OnDuplicate::Skip)
+}
+
+fn add_one(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
+    let (mut stored, mut rejected) = ([false], [false]);
+    let items = args.from(2);
+    let added = Addition { args, items, options: None, on_duplicate };
+    added.run(ctx, keyspace, &mut stored, &mut rejected)?.map_or(Ok(()), |(_, error)| Err(error))?;
+    if rejected[0] {
+        return Err(Error::CuckooFull);
+    }
+    ctx.reply_bool(stored[0]);
+    Ok(())
+}
+
+/// Adds items that are arguments. The reply has an element for each item that was handled, and then the error, if any.
+fn add_arguments(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
+    let (options, items) = if ctx.is_replicated_or_loading() {
+        redisbloom::cuckoo_insert(args)?
+    } else {
+        option_rows::parse(ctx, Creator::CuckooInsert, args, 2)?
+    };
+    let [mut stored, mut rejected] = [ItemFlags::new(ctx, items.len())?, ItemFlags::new(ctx, items.len())?];
+    let [stored, rejected] = [&mut stored, &mut rejected].map(|flags| &mut flags.as_mut_slice()[..items.len()]);
+    let addition = Addition { args, items, options: Some(&options), on_duplicate };
+    let failure = addition.run(ctx, keyspace, stored, rejected)?;
+    let handled = failure.map_or(items.len(), |(handled, _)| handled);
+    ctx.reply_array(handled + usize::from(failure.is_some()));
+    for (&stored, &rejected) in stored.iter().zip(&*rejected).take(handled) {
+        match on_duplicate {
+            // In RESP3, these are booleans in RedisBloom, and a client cannot tell a rejected item from one that is
+            // present.
+            _ if ctx.has_maps() && on_duplicate == OnDuplicate::Count => ctx.reply_bool(stored),
+            _ if rejected => ctx.reply_signed(-1),
+            _ => ctx.reply_integer(stored.into()),
+        }
+    }
+    failure.map_or(Ok(()), |(_, error)| Err(error))
+}
+
+/// Items that a command adds.
+struct Addition<'a> {
+    args: Args<'a>,
+    items: Args<'a>,
+    options: Option<&'a Options>,
+    on_duplicate: OnDuplicate,
+}
+
+impl Addition<'_> {
+    /// Adds the items in order. Sets `stored[i]` to whether item `i` was stored, and `rejected[i]` if the filter was full.
+    /// Returns the number of items that were handled before another error, and that error.
+    fn run(
+        &self,
+        ctx: &Context,
+        mut keyspace: Keyspace,
+        stored: &mut [bool],
+        rejected: &mut [bool],
+    ) -> Result<Option<(usize, Error)>, Error> {
+        let name = self.args.at(1);
+        let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
+        if let Some(filter) = key.filter()
+            && let Some(options) = self.options
+            && !ctx.is_replicated_or_loading()
+        {
+            options.check_existing(filter)?;
+        }
+        let created = !key.has_filter();
+        if created {
+            if self.options.is_some_and(|options| options.nocreate) {
+                return Err(Error::NotFound);
+            }
+            key = create_and_open(ctx, name, key, self.options)?;
+        }
+        let filter = key.filter().ok_or(Error::NotFound)?;
+        let layers = filter.cuckoo().map_or(0, |filter| filter.chain().len());
+        if layers >= configuration::cuckoo_max_expansions() && !ctx.is_replicated_or_loading() {
+            return Err(Error::MaxExpansions);
+        }
+        let failure = self.insert(ctx, filter, stored, rejected);
+        let count = stored.iter().filter(|stored| **stored).count();
+        let handled = failure.map_or(stored.len(), |(handled, _)| handled);
+        statistics::count_additions(filter, count as u64, (handled - count) as u64);
+        drop(key);
+        let changed = self.replicate(ctx, name, stored);
+        notify(ctx, &mut keyspace, name, created, changed);
+        Ok(failure)
+    }
+
+    fn insert(
+        &self,
+        ctx: &Context,
+        filter: &mut Filter,
+        stored: &mut [bool],
+        rejected: &mut [bool],
+    ) -> Option<(usize, Error)> {
+        let mut next = 0;
+        loop {
+            let items = self.items.from(next).iter().map(Arg::bytes);
+            let (handled, failure) =
+                insert_in_batches(ctx, filter, items, &mut stored[next..], &mut [], &self.on_duplicate.into());
+            next += handled;
+            match failure {
+                None => return None,
+                Some(Error::Full) => {
+                    (stored[next], rejected[next]) = (false, true);
+                    next += 1;
+                }
+                Some(error) => {
+                    stored[next..].fill(false);
+                    return Some((next, if error == Error::CannotGrow { Error::MaxExpansions } else { error }));
+                }
+            }
+        }
+    }
+
+    /// Replicates the items that were stored. Returns true if there was one.
+    fn replicate(&self, ctx: &Context, name: Arg, stored: &[bool]) -> bool {
+        if self.on_duplicate == OnDuplicate::Count && stored.iter().all(|stored| *stored) {
+            ctx.replicate_verbatim();
+            return true;
+        }
+        let nocreate = ctx.string(b"NOCREATE");
+        let items = Arguments::new(self.args, self.items);
+        replicate(ctx, &Replay::copies(name, &[nocreate.as_arg()]), items, &Changed::Flagged(stored))
+    }
+}
