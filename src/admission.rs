@@ -99,6 +99,13 @@ pub(crate) fn merge(
     admission.or_exit(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
 }
 
+/// Returns a cuckoo filter as a counting filter that stands for it, if there is memory for it. Returns `None` if it is
+/// no cuckoo filter.
+pub(crate) fn converted(server: &Server, filter: &Filter) -> Result<Option<Filter>, Error> {
+    let admission = Admission::new(server, 0);
+    admission.or_exit(filter.converted(&mut |bytes| admission.admits(bytes)), Error::creating)
+}
+
 /// Copies a filter, if there is memory for it.
 pub(crate) fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);

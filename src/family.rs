@@ -67,7 +67,7 @@ verbs! {
     Reserve Add Madd Insert Addpacked Exists Mexists Existspacked Del Mdel Delpacked Count Mcount Merge Card Info
     Scandump Loadchunk Debug
     // Only cuckoo filters.
-    Addnx Insertnx Compact
+    Addnx Insertnx Compact Convert
     // An event: the filter forgot items.
     Expire
     #[cfg(feature = "fault-injection")] Panic

@@ -96,6 +96,11 @@ impl<'k> WriteKey<'k> {
         self.filter.map(|mut filter| unsafe { filter.as_mut() })
     }
 
+    /// Returns the time at which the key expires, in milliseconds since 1970, if it has one.
+    pub(crate) fn expire_time(&self) -> Option<i64> {
+        self.key.expire_time()
+    }
+
     /// Sets the time at which the key expires, in milliseconds since 1970. Does nothing if the key has no value.
     pub(crate) fn set_expire_time(&mut self, time: i64) {
         self.key.set_expire_time(time);

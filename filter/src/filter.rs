@@ -574,6 +574,13 @@ impl Filter {
         }
     }
 
+    /// Returns the filter as a counting filter that stands for it, if it is a cuckoo filter: see
+    /// [`NativeCuckooFilter::converted`].
+    pub fn converted(&self, admit: Admit<'_>) -> Result<Option<Filter>, Error> {
+        let convert = |filter| NativeCuckooFilter::converted(filter, admit)?.into_content().map(Filter);
+        self.cuckoo().map(convert).transpose()
+    }
+
     /// Compacts the filter, if it is a cuckoo filter: see [`CuckooFilter::compact`].
     pub fn compact(&mut self) {
         if let Content::Cuckoo(filter) = &mut self.0 {

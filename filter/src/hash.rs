@@ -8,6 +8,8 @@
 //! such items are expensive to find, but not impossible. Classic filters have no secret seed: they hash with
 //! [`murmur`](crate::murmur), as RedisBloom does.
 
+pub(crate) mod cuckoo;
+
 use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 
 use crate::murmur::{murmur32, murmur64};
@@ -37,8 +39,10 @@ pub enum Hasher {
     Murmur64,
     /// MurmurHash2, for very old classic filters.
     Murmur32,
-    /// MurmurHash64A without a seed, for cuckoo filters.
+    /// MurmurHash64A without a seed, for [cuckoo filters](cuckoo).
     Cuckoo,
+    /// The same, for cuckoo filters that were converted into tables.
+    ConvertedCuckoo,
 }
 
 impl Hasher {
@@ -54,7 +58,8 @@ impl Hasher {
             Hasher::Xxh3 { seed } => Hash::xxh3(item, seed),
             Hasher::Murmur64 => Hash::murmur64(item),
             Hasher::Murmur32 => Hash::murmur32(item),
-            Hasher::Cuckoo => Hash::cuckoo(murmur64(item, 0)),
+            Hasher::Cuckoo => Hash::in_buckets(murmur64(item, 0)),
+            Hasher::ConvertedCuckoo => Hash::in_table(murmur64(item, 0)),
         }
     }
 
@@ -69,7 +74,8 @@ impl Hasher {
             }
             Hasher::Murmur64 => pairs.map(|(hash, item)| *hash = Hash::murmur64(item)).count(),
             Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
-            Hasher::Cuckoo => pairs.map(|(hash, item)| *hash = Hash::cuckoo(murmur64(item, 0))).count(),
+            Hasher::Cuckoo => pairs.map(|(hash, item)| *hash = Hash::in_buckets(murmur64(item, 0))).count(),
+            Hasher::ConvertedCuckoo => pairs.map(|(hash, item)| *hash = Hash::in_table(murmur64(item, 0))).count(),
         }
     }
 }

@@ -114,6 +114,13 @@ impl<'k> OpenKey<'k> {
         unsafe { call!(RedisModule_KeyType(self.key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
 
+    /// Returns the time at which the key expires, in milliseconds since 1970, if it has one.
+    pub(crate) fn expire_time(&self) -> Option<i64> {
+        // SAFETY: the key is open.
+        let (left, now) = unsafe { (call!(RedisModule_GetExpire(self.key)), call!(RedisModule_Milliseconds())) };
+        (left >= 0).then(|| now.saturating_add(left))
+    }
+
     /// Sets the time at which the key expires, in milliseconds since 1970. The key must be open for writing. Does
     /// nothing if it has no value.
     pub(crate) fn set_expire_time(&mut self, time: i64) {

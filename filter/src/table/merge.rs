@@ -6,11 +6,12 @@ use super::bits::Broadword;
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merged};
 use super::growth::{exceeds_load, is_mostly_void, may_double, must_double, split_in_halves};
-use super::path::Path;
-use super::segment::Segment;
+use super::path::{Path, later_bits_of};
+use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
 use super::stored::{END, end_of, path_at};
 use super::{Addressing, Table};
 use crate::error::Error;
+use crate::hash::Hash;
 use crate::item_count::{ItemCount, MergeOp};
 use crate::memory::{Admit, request, try_vec};
 
@@ -206,6 +207,39 @@ impl Table {
             changed |= self.add_list(path, &entries, &place, admit)?;
         }
         Ok(changed)
+    }
+
+    /// Adds an occurrence of an item, given only the first `length` bits of its hash, more than choose a quotient in a group. Cuts off
+    /// those that do not fit into a slot. The caller updates the item count.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`add`](Self::add).
+    pub fn add_prefix(&mut self, hash: Hash, length: u32, admit: Admit<'_>) -> Result<(), Error> {
+        debug_assert!(length > QUOTIENT_BITS && matches!(self.addressing, Addressing::Growing(_)));
+        let path = self.path(hash) & !(Path::MAX >> length);
+        if self.add_entry(Prefix { path, length }, 1, admit)?.is_none() {
+            // The entry matches all items of several quotients.
+            let depth = length.saturating_sub(QUOTIENT_BITS + MAX_LOG_GROUPS);
+            let place = self.empty_segment_with_groups(depth, length - depth - QUOTIENT_BITS);
+            let quotient = later_bits_of(path, depth, length - depth) as u32;
+            let entry = ListedEntry { quotient, value: 1 << (place.value_bits() - 1), content: 1 };
+            self.add_list(path & !(Path::MAX >> depth), &[entry], &place, admit)?;
+        }
+        self.occurrences = self.occurrences.saturating_add(1);
+        Ok(())
+    }
+
+    /// Splits an empty table that grows until it has room for this many entries.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it.
+    pub fn split_for_entries(&mut self, entries: u64, admit: Admit<'_>) -> Result<(), Error> {
+        let level = u64::BITS - entries.leading_zeros();
+        let depth = level.saturating_sub(QUOTIENT_BITS + MAX_LOG_GROUPS);
+        let mut starts = (0..END).step_by((END >> depth) as usize);
+        starts.try_for_each(|start| self.split_empty(path_at(start), depth, u64::MAX, &mut *admit))
     }
 
     /// Adds an entry of another table. Returns true if the table changed, and `None` if the entry matches more than one

@@ -177,3 +177,58 @@ fn cuckoo_filters_cannot_be_merged() {
     let params = params(false, 1024, by(1), 2);
     assert_eq!(create(params).union_with(&create(params)), Err(MergeError::MergedCuckoo));
 }
+
+/// Returns the share of absent items that a filter finds.
+fn false_positive_rate(filter: &Filter) -> f64 {
+    const ABSENT: u64 = 50_000;
+    (0..ABSENT).filter(|number| filter.contains(item(1 << 40 | number))).count() as f64 / ABSENT as f64
+}
+
+#[test]
+fn a_converted_filter_has_all_items_with_their_counts() {
+    let mut drawn = 0;
+    for (bucket_size, growth) in [(1, by(1)), (2, by(2)), (2, by(4)), (4, by(1)), (4, by(2)), (7, by(8))] {
+        let mut cuckoo = create(params(false, 64, growth, bucket_size));
+        let mut model = HashMap::new();
+        for _ in 0..20_000 {
+            let number = random(&mut drawn) % 8_000;
+            let count = model.entry(number).or_insert(0);
+            if random(&mut drawn).is_multiple_of(4) && *count > 0 {
+                assert!(cuckoo.remove(item(number)).unwrap());
+                *count -= 1;
+            } else if *count < 3 && add(&mut cuckoo, number, OnDuplicate::Count).is_ok() {
+                *count += 1;
+            }
+        }
+        let mut converted = cuckoo.converted(&mut |_| true).unwrap().unwrap();
+        assert_eq!(converted.kind(), FilterKind::NativeCuckoo);
+        check(&converted, &model);
+        // Each answer is the same, whether the item is there or not.
+        for number in (0..8_000).chain(1 << 40..(1 << 40) + 20_000) {
+            assert_eq!(converted.contains(item(number)), cuckoo.contains(item(number)), "item {number}");
+        }
+        for copy in [through_a_file(&converted), through_a_client(&converted)] {
+            assert!(whole(&copy) == whole(&converted));
+            check(&copy, &model);
+        }
+        let before = false_positive_rate(&converted);
+        for number in 10_000..40_000 {
+            add(&mut converted, number, OnDuplicate::Count).unwrap();
+            *model.entry(number).or_insert(0) += 1;
+        }
+        check(&converted, &model);
+        let after = false_positive_rate(&converted);
+        // The new items only add what a filter with the requested rate would have.
+        assert!(after <= before + converted.error_rate(), "{after} after {before}");
+        let numbers: Vec<_> = model.keys().copied().collect();
+        for number in numbers {
+            for _ in 0..model.remove(&number).unwrap() {
+                assert!(converted.remove(item(number)).unwrap());
+            }
+            if number.is_multiple_of(5000) {
+                check(&converted, &model);
+            }
+        }
+        assert_eq!(converted.native_cuckoo().unwrap().table().slots(), 0);
+    }
+}

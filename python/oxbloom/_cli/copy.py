@@ -29,7 +29,6 @@ from oxbloom._cli.servers import Client, connect
 from oxbloom._cli.text import shown
 from oxbloom._slots import beside
 
-CLASSIC, NATIVE = "MBbloom--", "oxbloom--"  # data types: RedisBloom's, and oxbloom's own
 NO_EXPIRY, NO_KEY = -1, -2  # replies of PEXPIRETIME and PTTL
 HEADER = 1  # the cursor of a filter's header
 SUFFIX = b":oxbloom-copy"
@@ -59,10 +58,26 @@ class GoneError(Exception):
     """The source no longer has the filter."""
 
 
+class Kind(NamedTuple):
+    """A data type, the prefix of its commands, and whether RedisBloom does not have it."""
+
+    type: str
+    prefix: str
+    native: bool
+
+
+KINDS = (
+    Kind("MBbloom--", "BF.", native=False),
+    Kind("oxbloom--", "BF.", native=True),
+    Kind("MBbloomCF", "CF.", native=False),
+    Kind("oxcuckoo-", "CF.", native=True),
+)
+
+
 class Filter(NamedTuple):
     key: bytes
     size: int
-    native: bool
+    kind: Kind
 
 
 class Record(NamedTuple):
@@ -132,12 +147,12 @@ def runs(job: Job, key: bytes) -> list[str]:
 
 def find_filters(source: Client, match: bytes | None) -> list[Filter]:
     found = []
-    for kind in (CLASSIC, NATIVE):
-        keys = sorted(scan(source, match, kind))
+    for kind in KINDS:
+        keys = sorted(scan(source, match, kind.type))
         for start in range(0, len(keys), INFO_BATCH):
             batch = keys[start : start + INFO_BATCH]
-            for key, size in zip(batch, sizes(source, batch), strict=True):
-                found.append(Filter(key, size, kind == NATIVE))
+            for key, size in zip(batch, sizes(source, batch, kind), strict=True):
+                found.append(Filter(key, size, kind))
     return found
 
 
@@ -150,21 +165,28 @@ def scan(source: Client, match: bytes | None, kind: str) -> set[bytes]:
         raise
 
 
-def sizes(source: Client, keys: list[bytes]) -> list[int]:
+def sizes(source: Client, keys: list[bytes], kind: Kind) -> list[int]:
     def replies() -> list[Any]:
         with source.pipeline(transaction=False) as pipeline:
             for key in keys:
-                pipeline.execute_command("BF.INFO", key, "SIZE")
+                pipeline.execute_command(kind.prefix + "INFO", key)
             replies: list[Any] = pipeline.execute(raise_on_error=False)
             return replies
 
-    return [reply[0] if isinstance(reply, list) else 0 for reply in insist(replies)]
+    return [figures(reply).get(b"Size", 0) for reply in insist(replies)]
 
 
-def header_of(client: Client, key: bytes) -> bytes | None:
+def figures(reply: Any) -> dict[bytes, int]:
+    """Returns the reply to BF.INFO or CF.INFO as a dictionary, which is empty for an error."""
+    return dict(zip(reply[::2], reply[1::2], strict=True)) if isinstance(reply, list) else {}
+
+
+def header_of(client: Client, key: bytes, kind: Kind) -> bytes | None:
     """Returns the header of a filter, None if there is no key, or b"" if it has another type."""
     try:
-        header: bytes = ask(client, "BF.SCANDUMP", key, 0)[1]
+        header: bytes | None = ask(client, kind.prefix + "SCANDUMP", key, 0)[1]
+        if header is None:
+            raise NotCopiedError("empty, so RedisBloom does not dump it: create it with CF.RESERVE")
         return header
     except ResponseError as error:
         if "not found" in str(error):
@@ -174,10 +196,12 @@ def header_of(client: Client, key: bytes) -> bytes | None:
         raise
 
 
-def chunks(client: Client, key: bytes, cursor: int = HEADER) -> Iterator[tuple[int, bytes]]:
+def chunks(
+    client: Client, key: bytes, kind: Kind, cursor: int = HEADER
+) -> Iterator[tuple[int, bytes]]:
     """Yields the chunks after a cursor, each with its own cursor."""
     while True:
-        cursor, data = ask(client, "BF.SCANDUMP", key, cursor)
+        cursor, data = ask(client, kind.prefix + "SCANDUMP", key, cursor)
         if cursor == 0:
             return
         yield cursor, data
@@ -199,11 +223,13 @@ def expiry_of(source: Client, key: bytes) -> int:
 def copy_filter(job: Job, filter: Filter) -> bool:
     """Copies a filter. Returns False if the destination already has it."""
     for _ in range(job.options.passes):
-        header = header_of(job.source, filter.key)
+        header = header_of(job.source, filter.key, filter.kind)
         if not header:
             raise GoneError
-        present = header_of(job.destination, filter.key)
-        if present == header and (not job.options.verify or same_bits(job, filter.key, filter.key)):
+        present = header_of(job.destination, filter.key, filter.kind)
+        if converts(job, filter) and present and same_figures(job, filter):
+            return False
+        if present == header and (not job.options.verify or same_bits(job, filter, filter.key)):
             return False
         if present is not None and not job.options.replace:
             raise NotCopiedError(TAKEN)
@@ -215,58 +241,78 @@ def copy_filter(job: Job, filter: Filter) -> bool:
 def copy_once(job: Job, filter: Filter) -> bool:
     """Tries to copy a filter. Returns False if it changed, or if a server was restarted."""
     key, temporary = filter.key, beside(filter.key, SUFFIX)
-    before, header = runs(job, key), header_of(job.source, key)
+    before, header = runs(job, key), header_of(job.source, key, filter.kind)
     if not header:
         return False
     failure: Exception | None = None
     try:
         load(job, filter, temporary, header, before)
-        if header_of(job.destination, temporary) != header:
+        if header_of(job.destination, temporary, filter.kind) != header:
             failure = NotCopiedError("the copy is incomplete")
-        elif job.options.verify and not same_bits(job, key, temporary):
+        elif job.options.verify and not same_bits(job, filter, temporary):
             failure = NotCopiedError("the copy differs from the filter")
+        elif converts(job, filter):
+            ask(job.destination, "CF.CONVERT", temporary)
     except ResponseError as error:
         failure = error
     expiry = expiry_of(job.source, key)
-    if header_of(job.source, key) != header or runs(job, key) != before:
+    if header_of(job.source, key, filter.kind) != header or runs(job, key) != before:
         return False
-    if failure and filter.native and "bad data" in str(failure):
+    if failure and filter.kind.native and is_bad_header(failure):
         raise NotCopiedError("native layout: cannot be copied to RedisBloom")
     if failure:
         raise failure
     return publish(job, key, temporary, expiry)
 
 
+def is_bad_header(error: Exception) -> bool:
+    return any(text in str(error) for text in ("bad data", "Invalid header"))
+
+
+def converts(job: Job, filter: Filter) -> bool:
+    return job.options.native and filter.kind.type == "MBbloomCF"
+
+
 def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: list[str]) -> None:
     """Loads a filter, or its missing chunks, into its temporary key."""
+    loadchunk = filter.kind.prefix + "LOADCHUNK"
 
     def start_over() -> None:  # an existing key rejects a header
         job.destination.execute_command("UNLINK", temporary)
-        job.destination.execute_command("BF.LOADCHUNK", temporary, HEADER, header)
+        job.destination.execute_command(loadchunk, temporary, HEADER, header)
 
     record = Record(encoded(filter.key), hashlib.sha256(header).hexdigest(), run_ids, HEADER, 0)
     earlier, job.record = job.record, None
-    if earlier and earlier[:3] == record[:3] and header_of(job.destination, temporary):
+    if earlier and earlier[:3] == record[:3] and header_of(job.destination, temporary, filter.kind):
         record = earlier
         say(f"{shown(filter.key)}: continuing after {megabytes(record.size)} MB")
     else:
         insist(start_over)
-    for cursor, data in chunks(job.source, filter.key, record.cursor):
-        ask(job.destination, "BF.LOADCHUNK", temporary, cursor, data)
+    for cursor, data in chunks(job.source, filter.key, filter.kind, record.cursor):
+        ask(job.destination, loadchunk, temporary, cursor, data)
         record = record._replace(cursor=cursor, size=record.size + len(data))
         print(json.dumps(record._asdict()), file=job.file, flush=True)
         job.copied_bytes += len(data)
         advance(job, len(data))
 
 
-def same_bits(job: Job, key: bytes, copy: bytes) -> bool:
+def same_bits(job: Job, filter: Filter, copy: bytes) -> bool:
     ours, theirs = hashlib.sha256(), hashlib.sha256()
-    for _, data in chunks(job.source, key):
+    for _, data in chunks(job.source, filter.key, filter.kind):
         ours.update(data)
         advance(job, len(data))
-    for _, data in chunks(job.destination, copy):
+    for _, data in chunks(job.destination, copy, filter.kind):
         theirs.update(data)
     return ours.digest() == theirs.digest()
+
+
+def same_figures(job: Job, filter: Filter) -> bool:
+    """Tells whether a converted copy has the figures of its filter, except its size."""
+    ours, theirs = (
+        figures(ask(side, "CF.INFO", filter.key)) for side in (job.source, job.destination)
+    )
+    names = ours.keys() - {b"Size", b"Number of filters"}
+    return all(ours[name] == theirs.get(name) for name in names)
 
 
 def publish(job: Job, key: bytes, temporary: bytes, expiry: int) -> bool:

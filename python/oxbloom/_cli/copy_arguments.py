@@ -10,10 +10,11 @@ DEFAULT_FILE = Path("oxbloom-copy.progress")
 DEFAULT_PASSES = 3
 
 DESCRIPTION = """\
-Copies all Bloom filters of one server to another, over the network.
+Copies all Bloom filters and cuckoo filters of one server to another, over the network.
 
 Use it if a server, such as a managed one, gives access neither to its RDB file nor to replication. Both servers need
-RedisBloom or oxbloom, and each may be a cluster. Filters are read with BF.SCANDUMP, and written with BF.LOADCHUNK.
+RedisBloom or oxbloom, and each may be a cluster. Filters are read with BF.SCANDUMP and CF.SCANDUMP, and written with
+BF.LOADCHUNK and CF.LOADCHUNK.
 
 Each filter is loaded into a temporary key, gets its expiry, and is renamed in one step: no client sees an incomplete
 filter.
@@ -50,6 +51,8 @@ def add_to(commands: arguments.Subparsers) -> None:
     add("destination", metavar="DESTINATION_URL")
     add("--match", metavar="GLOB", type=os.fsencode, help="copy only keys that match this pattern")
     add("--replace", action="store_true", help="overwrite existing keys of the destination")
+    add("--native", action="store_true",
+        help="convert RedisBloom's cuckoo filters to oxbloom's own layout, with the same items")  # fmt: skip
     add("--verify", action="store_true", help="read each copy back and compare its bits")
     add("--progress-file", metavar="FILE", type=Path, default=DEFAULT_FILE,
         help="file for the progress of an interrupted run (default: %(default)s)")  # fmt: skip

@@ -5,11 +5,13 @@
 //!  reserve            CF.RESERVE
 //!  info               CF.INFO, CF.DEBUG
 //!  compact            CF.COMPACT
+//!  convert            CF.CONVERT
 //!  dump               CF.SCANDUMP, CF.LOADCHUNK
 //! ```
 
 mod add;
 mod compact;
+mod convert;
 mod dump;
 mod info;
 mod reserve;
@@ -122,6 +124,14 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Moves the items of a classic cuckoo filter into as few layers as possible.",
         complexity: c"O(N*L), where N is the size of the filter and L the number of its layers",
+        arguments: Vec::new,
+    },
+    command! {
+        Convert, convert::convert, Arity::exactly(2),
+        access: Access::Update,
+        fast: false,
+        summary: c"Makes a classic cuckoo filter a native one, with the same items and counts.",
+        complexity: c"O(N), where N is the size of the filter",
         arguments: Vec::new,
     },
     command! {

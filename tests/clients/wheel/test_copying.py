@@ -438,6 +438,42 @@ def test_the_native_layout_is_copied_to_oxbloom_only(tool, source, destination):
             assert redisbloom.client.dbsize() == 0
 
 
+CUCKOO_ITEMS = [b"item %d" % (number % 900) for number in range(1000)]  # some of them twice
+
+
+def add_cuckoo(server: Server, key: bytes, *options: str | int) -> None:
+    send = server.client.execute_command
+    send("CF.RESERVE", key, *options)
+    send("CF.INSERT", key, "ITEMS", *CUCKOO_ITEMS)
+    for item in CUCKOO_ITEMS[:30]:
+        send("CF.DEL", key, item)
+
+
+def cuckoo_counts(server: Server, key: bytes) -> list[int]:
+    return [server.client.execute_command("CF.COUNT", key, item) for item in CUCKOO_ITEMS]
+
+
+def test_cuckoo_filters_are_copied_and_converted(tool, source, destination):
+    add_cuckoo(source, b"one layer", 2000)
+    add_cuckoo(source, b"many layers", 64, "BUCKETSIZE", 4, "EXPANSION", 2)
+    source.client.pexpireat("one layer", at := int(time.time() * 1000) + 3_600_000)
+    keys = (b"one layer", b"many layers")
+    assert "copied 2 filters" in tool.run(source, destination, "--verify")
+    for key in keys:
+        assert source.client.dump(key) == destination.client.dump(key)
+    assert "copied 0 filters, 0 bytes, skipped 2" in tool.run(source, destination)
+    with running(OXBLOOM) as native:
+        assert "copied 2 filters" in tool.run(source, native, "--native", "--verify")
+        assert "copied 0 filters, 0 bytes, skipped 2" in tool.run(source, native, "--native")
+        for key in keys:
+            assert native.client.type(key) == b"oxcuckoo-"
+            assert cuckoo_counts(native, key) == cuckoo_counts(source, key)
+        assert native.client.pexpiretime("one layer") == at
+        with running(REDISBLOOM) as redisbloom:
+            output = tool.run(native, redisbloom, status=1)
+            assert "'one layer': native layout: cannot be copied to RedisBloom" in output
+
+
 def test_an_interrupted_copy_of_the_native_layout_is_continued(tool):
     with running(OXBLOOM) as native, running(OXBLOOM) as other:
         reserve_large(native)

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!  none, or of a cuckoo filter
-//!  0   bucket size, maximum of iterations, expansion (u16 each), two zero bytes
+//!  0   bucket size, maximum of iterations, expansion (u16 each), 1 if it was converted, else 0 (u16)
 //!  8   removals (u64)
 //! ```
 
 use super::{CountingFilter, Figures};
 use crate::error::{DecodeError, Error};
+use crate::hash::Hasher;
 use crate::kind::CreateParams;
 use crate::kind::cuckoo::CuckooSpec;
 use crate::memory::Admit;
@@ -27,6 +28,10 @@ impl Figures for () {
     fn cleared(self) {}
 
     fn count_removal(&mut self) {}
+
+    fn hasher(&self, seed: u64) -> Hasher {
+        Hasher::Xxh3 { seed }
+    }
 }
 
 /// The figures of the cuckoo filter that a counting filter stands for. Only clients that ask for them see them.
@@ -36,6 +41,8 @@ pub struct CuckooFigures {
     pub spec: CuckooSpec,
     /// The number of removals.
     pub removals: u64,
+    /// True if the filter was converted from a cuckoo filter, and so has its hash function.
+    pub is_converted: bool,
 }
 
 impl Figures for CuckooFigures {
@@ -43,17 +50,21 @@ impl Figures for CuckooFigures {
 
     fn encode(&self, header: &mut Vec<u8>) {
         let CuckooSpec { bucket_size, max_iterations, expansion } = self.spec;
-        let numbers = [bucket_size, max_iterations, expansion, 0];
+        let numbers = [bucket_size, max_iterations, expansion, self.is_converted.into()];
         header.extend_from_slice(numbers.map(u16::to_le_bytes).as_flattened());
         header.extend_from_slice(&self.removals.to_le_bytes());
     }
 
     fn decode(fields: &mut Fields<'_>) -> Result<CuckooFigures, DecodeError> {
         let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
-        fields.zeros(2)?;
+        let is_converted = match fields.u16()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::Corrupt),
+        };
         let spec = CuckooSpec { bucket_size, max_iterations, expansion };
-        let figures = CuckooFigures { spec, removals: fields.u64()? };
-        spec.is_sound().then_some(figures).ok_or(DecodeError::Corrupt)
+        let figures = CuckooFigures { spec, removals: fields.u64()?, is_converted };
+        (spec.is_sound() && bucket_size > 0).then_some(figures).ok_or(DecodeError::Corrupt)
     }
 
     fn cleared(self) -> CuckooFigures {
@@ -62,6 +73,10 @@ impl Figures for CuckooFigures {
 
     fn count_removal(&mut self) {
         self.removals = self.removals.saturating_add(1);
+    }
+
+    fn hasher(&self, seed: u64) -> Hasher {
+        if self.is_converted { Hasher::ConvertedCuckoo } else { Hasher::Xxh3 { seed } }
     }
 }
 
@@ -75,7 +90,12 @@ impl CountingFilter<CuckooFigures> {
         admit: Admit<'_>,
     ) -> Result<CountingFilter<CuckooFigures>, Error> {
         let capacity = spec.first(params.capacity.get())?.checked_slots().ok_or(Error::OutOfMemory)?;
-        CountingFilter::with_figures(params.own(seed), capacity, CuckooFigures { spec, removals: 0 }, admit)
+        CountingFilter::with_figures(
+            params.own(seed),
+            capacity,
+            CuckooFigures { spec, removals: 0, is_converted: false },
+            admit,
+        )
     }
 
     /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).

@@ -3,6 +3,7 @@
 //! A growing filter keeps its error rate at any size. A fixed filter is full at its capacity, and then rejects new
 //! items. It still accepts further occurrences of present items, as far as memory allows.
 
+mod conversion;
 pub(crate) mod figures;
 pub(crate) mod stored;
 
@@ -44,6 +45,8 @@ pub trait Figures: Copy + 'static {
     fn cleared(self) -> Self;
     /// Counts a removal.
     fn count_removal(&mut self);
+    /// Returns the hash function of the filter, given its seed.
+    fn hasher(&self, seed: u64) -> Hasher;
 }
 
 impl CountingFilter {
@@ -196,7 +199,7 @@ where
     /// Not inlined, like all counting-only code, to keep it out of the plain filters' hot path.
     #[inline(never)]
     fn hasher(&self) -> Hasher {
-        Hasher::Xxh3 { seed: self.spec.seed }
+        self.figures.hasher(self.spec.seed)
     }
 
     fn empty_copy(&self, admit: Admit<'_>) -> Result<CountingFilter<F>, Error> {

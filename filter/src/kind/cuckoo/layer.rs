@@ -18,12 +18,10 @@ use std::ptr::NonNull;
 use crate::array::Bytes;
 use crate::error::Error;
 use crate::hash::Hash;
+use crate::hash::cuckoo::{self, other_bucket};
 
 /// A free slot.
 const FREE: u8 = 0;
-
-/// The number of values of a fingerprint.
-pub(crate) const FINGERPRINTS: u64 = 255;
 
 /// The maximum number of slots in a bucket.
 pub(crate) const MAX_BUCKET_SIZE: u16 = 255;
@@ -42,38 +40,13 @@ impl Entry {
     /// Returns the entry of an item.
     #[inline]
     pub fn of(hash: Hash) -> Entry {
-        Entry { fingerprint: hash.fingerprint(), buckets: [hash.first, hash.second] }
+        Entry { fingerprint: cuckoo::fingerprint(hash.first), buckets: [hash.first, hash.second] }
     }
 
     /// Returns the entry of a fingerprint that is in a bucket.
     fn in_bucket(fingerprint: u8, bucket: u64) -> Entry {
         Entry { fingerprint, buckets: [bucket, other_bucket(bucket, fingerprint)] }
     }
-}
-
-impl Hash {
-    /// Returns the two hashes of an item in a cuckoo filter, given the MurmurHash64A of the item: their low bits are
-    /// its buckets.
-    #[inline]
-    pub(crate) fn cuckoo(first: u64) -> Hash {
-        Hash { first, second: other_bucket(first, fingerprint(first)) }
-    }
-
-    fn fingerprint(self) -> u8 {
-        fingerprint(self.first)
-    }
-}
-
-/// Returns the fingerprint of an item, given its hash.
-#[inline]
-fn fingerprint(hash: u64) -> u8 {
-    (hash % FINGERPRINTS) as u8 + 1
-}
-
-/// Returns the other bucket of a fingerprint. This function is its own inverse, also in the low bits.
-#[inline]
-fn other_bucket(bucket: u64, fingerprint: u8) -> u64 {
-    bucket ^ u64::from(fingerprint).wrapping_mul(0x5BD1_E995)
 }
 
 /// The shape of a layer.
@@ -227,6 +200,12 @@ impl CuckooLayer {
     fn swap(&mut self, bucket: u64, moved: u16, fingerprint: u8) -> u8 {
         let slot = self.range(bucket).start + usize::from(moved) % self.bucket_size;
         std::mem::replace(&mut self.slots_mut()[slot], fingerprint)
+    }
+
+    /// Returns the fingerprints, each with its bucket.
+    pub fn fingerprints(&self) -> impl Iterator<Item = (u8, u64)> {
+        let slots = self.slots().iter().enumerate().filter(|(_, slot)| **slot != FREE);
+        slots.map(|(index, &fingerprint)| (fingerprint, (index / self.bucket_size) as u64))
     }
 
     /// Moves fingerprints into the first of `layers` that has a free slot for them, without moving others. Returns true

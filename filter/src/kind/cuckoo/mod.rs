@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use super::{CreateParams, Kind};
 use crate::array;
 use crate::error::{Error, Interrupted, MergeError};
+use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::kind::Content;
@@ -17,7 +18,7 @@ use crate::layer::{LayerInfo, locate};
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
-use layer::{CuckooLayer, CuckooLayerSpec, Entry, FINGERPRINTS};
+use layer::{CuckooLayer, CuckooLayerSpec, Entry};
 
 /// The maximum number of layers.
 pub(crate) const MAX_LAYERS: usize = 1024;

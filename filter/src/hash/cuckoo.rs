@@ -1,0 +1,63 @@
+//! The hashes of items in cuckoo filters, all of them functions of the MurmurHash64A of the item.
+//!
+//! In a cuckoo filter, an item has a fingerprint and two buckets. A bucket of a layer is the low bits of a hash, and the
+//! other bucket is the bitwise XOR of the bucket with a multiple of the fingerprint. The factor is odd, so both buckets
+//! differ in the bit at the fingerprint's number of trailing zeros, and not below it. The *canonical* bucket is the one
+//! in which that bit is 0.
+//!
+//! In a table, the fingerprint and the other bits of the canonical bucket, the lowest first, are the first bits of the
+//! item's path. Everything that a layer stores of an item is therefore a prefix of its path, the longer the larger the
+//! layer is.
+
+use super::{GOLDEN, Hash};
+
+/// The number of values of a fingerprint.
+pub(crate) const FINGERPRINTS: u64 = 255;
+
+/// The number of bits of a fingerprint.
+const FINGERPRINT_BITS: u32 = 8;
+
+/// Returns the fingerprint of an item, given its hash.
+#[inline]
+pub(crate) fn fingerprint(hash: u64) -> u8 {
+    (hash % FINGERPRINTS) as u8 + 1
+}
+
+/// Returns the other bucket of a fingerprint. This function is its own inverse, also in the low bits.
+#[inline]
+pub(crate) fn other_bucket(bucket: u64, fingerprint: u8) -> u64 {
+    bucket ^ u64::from(fingerprint).wrapping_mul(0x5BD1_E995)
+}
+
+impl Hash {
+    /// Returns the hash of an item in a cuckoo filter: the low bits of both words are its buckets.
+    #[inline]
+    pub(super) fn in_buckets(murmur: u64) -> Hash {
+        Hash { first: murmur, second: other_bucket(murmur, fingerprint(murmur)) }
+    }
+
+    /// Returns the hash of an item in a table.
+    #[inline]
+    pub(super) fn in_table(murmur: u64) -> Hash {
+        Hash { first: path(fingerprint(murmur), murmur), second: murmur.wrapping_mul(GOLDEN) }
+    }
+
+    /// Returns what a layer with `2^log_buckets` buckets stores of an item, as the first bits of the item's hash in a
+    /// table, and the number of these bits.
+    pub(crate) fn of_stored(fingerprint: u8, bucket: u64, log_buckets: u32) -> (Hash, u32) {
+        let has_canonical_bit = log_buckets > fingerprint.trailing_zeros();
+        let length = FINGERPRINT_BITS + log_buckets - u32::from(has_canonical_bit);
+        (Hash { first: path(fingerprint, bucket), second: 0 }, length)
+    }
+}
+
+/// Returns the first 64 bits of the path of a fingerprint in one of its buckets.
+#[inline]
+fn path(fingerprint: u8, bucket: u64) -> u64 {
+    let zeros = fingerprint.trailing_zeros();
+    let is_canonical = bucket >> zeros & 1 == 0;
+    let canonical = if is_canonical { bucket } else { other_bucket(bucket, fingerprint) };
+    let below = canonical & ((1 << zeros) - 1);
+    let above = canonical >> zeros >> 1 << zeros;
+    u64::from(fingerprint) << (u64::BITS - FINGERPRINT_BITS) | (below | above).reverse_bits() >> FINGERPRINT_BITS
+}
