@@ -3,6 +3,7 @@
 //! CF.ADD and CF.INSERT store another copy of an item that is present. The others do not.
 
 use crate::commands::add::{create_and_open, insert_in_batches, notify};
+use crate::commands::create::expire_at;
 use crate::commands::item_flags::ItemFlags;
 use crate::commands::items::Arguments;
 use crate::commands::option_rows::{self, Creator};
@@ -113,12 +114,19 @@ impl Addition<'_> {
             return Err(Error::MaxExpansions);
         }
         let failure = self.insert(ctx, filter, stored, rejected);
-        let count = stored.iter().filter(|stored| **stored).count();
         let handled = failure.map_or(stored.len(), |(handled, _)| handled);
-        statistics::count_additions(filter, count as u64, (handled - count) as u64);
+        let [new, full] = [&*stored, &*rejected].map(|flags| flags.iter().filter(|is_set| **is_set).count());
+        statistics::count_additions(filter, new as u64, (handled - new - full) as u64);
+        if self.on_duplicate == OnDuplicate::Count {
+            // A native filter flags an item only if it was absent, and stores a copy of the others, too.
+            stored[..handled].iter_mut().zip(&*rejected).for_each(|(stored, rejected)| *stored = !rejected);
+        }
         drop(key);
         let changed = self.replicate(ctx, name, stored);
         notify(ctx, &mut keyspace, name, created, changed);
+        if created && let Some(time) = self.options.and_then(|options| options.expires_at) {
+            expire_at(ctx, keyspace, name, time)?;
+        }
         Ok(failure)
     }
 
@@ -150,8 +158,11 @@ impl Addition<'_> {
     }
 
     /// Replicates the items that were stored. Returns true if there was one.
+    ///
+    /// Options are not sent: the creation has been replicated, and RedisBloom rejects those that it does not know.
     fn replicate(&self, ctx: &Context, name: Arg, stored: &[bool]) -> bool {
-        if self.on_duplicate == OnDuplicate::Count && stored.iter().all(|stored| *stored) {
+        let is_add = self.options.is_none() && self.on_duplicate == OnDuplicate::Count;
+        if is_add && stored.iter().all(|stored| *stored) {
             ctx.replicate_verbatim();
             return true;
         }
