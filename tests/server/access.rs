@@ -277,6 +277,8 @@ const WORDS: &[&str] = &[
     "classic",
     "UNION",
     "INTERSECT",
+    "MAXITERATIONS",
+    "BUCKETSIZE",
     "SIZE",
     "FILTERS",
     "FILL",
@@ -307,7 +309,7 @@ fn a_user_who_may_only_read_changes_nothing() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut admin = server.connect();
     various(&mut admin);
-    let keys = ["large", "counting-linear", "classic-doubled", "nokey"];
+    let keys = ["large", "counting-linear", "classic-doubled", "cuckoo-grown", "cuckoo-classic-doubled", "nokey"];
     let state =
         |admin: &mut Connection| (digest(admin), info_number(admin, "persistence", "rdb_changes_since_last_save"));
     let before = state(&mut admin);
@@ -335,9 +337,12 @@ fn a_user_who_may_only_read_changes_nothing() {
     }
 }
 
-/// The keys, options and seeds of two filters. The seeds occur nowhere else in a reply.
-const SEEDS: [(&str, &str, u64); 2] =
-    [("key", "", 0xC7D5_3B92_6E8F_41A9), ("key:counting", "COUNTING", 0x94E1_6FB7_2A5D_83CB)];
+/// The families, keys, options and seeds of three filters. The seeds occur nowhere else in a reply.
+const SEEDS: [(&str, &str, &str, u64); 3] = [
+    ("BF", "key", "", 0xC7D5_3B92_6E8F_41A9),
+    ("BF", "key:counting", "COUNTING", 0x94E1_6FB7_2A5D_83CB),
+    ("CF", "key:cuckoo", "", 0xB3A8_59D7_4C6E_F215),
+];
 
 /// Appends all texts and numbers of a reply to `into`.
 fn contents(reply: &Reply, into: &mut Vec<u8>) {
@@ -376,9 +381,9 @@ fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
     let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
     let mut admin = Wire::resp2(&server);
     let create_filters = |admin: &mut Wire| {
-        for (key, kind, seed) in SEEDS {
+        for (family, key, kind, seed) in SEEDS {
             admin.run(&format!("DEL {key}"));
-            let added = admin.run(&format!("BF.INSERT {key} SEED {seed} {kind} ITEMS item"));
+            let added = admin.run(&format!("{family}.INSERT {key} SEED {seed} {kind} ITEMS item"));
             assert_eq!(added, Reply::integers(&[1]));
         }
     };
@@ -392,7 +397,7 @@ fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
     let mut look = |reply: &Reply| found.extend(spelling_of_a_seed(reply));
 
     let mut random = Random::unpredictable();
-    let keys = ["key", "key:counting", "own1", "own2"];
+    let keys = ["key", "key:counting", "key:cuckoo", "own1", "own2"];
     for command in COMMANDS {
         for form in forms(command, &keys, &mut random) {
             look(&client.run_words(&form));
@@ -407,17 +412,17 @@ fn hunt_for_seeds(rights: &str) -> BTreeSet<String> {
     client.run("DEL own1");
     client.run("BF.ADD own1 item");
     for (cursor, data) in client.scan_dump("own1") {
-        SEEDS.iter().for_each(|(key, ..)| look(&client.load_chunk(key, cursor, &data)));
+        SEEDS.iter().for_each(|(_, key, ..)| look(&client.load_chunk(key, cursor, &data)));
     }
     // The server's own commands may copy or move a filter to a key that the user may read. Some delete the filter, so
     // it is created again for each.
     for name in admin.run("ACL CAT keyspace").elements().iter().map(Reply::text).filter(|name| !name.contains('|')) {
-        for (key, ..) in SEEDS {
+        for (_, key, ..) in SEEDS {
             for rest in ["", "own2", "own2 REPLACE", "0", "1 own2"] {
                 create_filters(&mut admin);
                 client.run("DEL own2");
                 look(&client.run(format!("{name} {key} {rest}").trim_end()));
-                ["BF.INFO own2 SEED", "BF.SCANDUMP own2 0", "DUMP own2"]
+                ["BF.INFO own2 SEED", "BF.SCANDUMP own2 0", "CF.SCANDUMP own2 0", "DUMP own2"]
                     .iter()
                     .for_each(|line| look(&client.run(line)));
             }
@@ -451,10 +456,12 @@ fn seeds_are_only_shown_to_users_who_may_read_the_filter() {
         return;
     }
     assert_eq!(hunt_for_seeds("%W"), BTreeSet::new());
-    // With read permission, the same commands show the seeds in replies and in dumps.
+    // With read permission, the same commands show the seeds in replies and in dumps. No reply has that of a cuckoo
+    // filter.
     let found = hunt_for_seeds("%R");
-    for (.., seed) in SEEDS {
-        for spelling in [seed.to_string(), seed.to_le_bytes().escape_ascii().to_string()] {
+    for (family, .., seed) in SEEDS {
+        let in_replies = (family == "BF").then(|| seed.to_string());
+        for spelling in in_replies.into_iter().chain([seed.to_le_bytes().escape_ascii().to_string()]) {
             assert!(found.contains(&spelling), "{spelling} in {found:?}");
         }
     }
@@ -477,7 +484,8 @@ fn commands_are_in_acl_categories_if_the_server_supports_this() {
         // If modules cannot add categories, their commands are in none, and remain allowed when a category is denied.
         let is_in = |command: &Command| match category.as_str() {
             _ if !has_categories => false,
-            "bloom" => true,
+            "bloom" => command.name.starts_with("bf."),
+            "cuckoo" => command.name.starts_with("cf."),
             "read" => !command.writes,
             "write" => command.writes,
             "fast" => command.fast,
@@ -512,7 +520,7 @@ fn version_in(words: &str) -> (u32, u32) {
 
 #[test]
 fn the_commands_on_the_security_page_do_what_it_says() {
-    for command in COMMANDS {
+    for command in COMMANDS.iter().filter(|command| command.name.starts_with("bf.")) {
         assert!(PAGE.contains(&command.name.to_uppercase()), "{}", command.name);
     }
     let server = Setup::oxbloom().start();
@@ -589,6 +597,10 @@ fn a_cluster_of_one_node_serves_every_command() {
     assert_eq!(client.run("BF.DEL counts a"), Reply::Integer(1));
     assert_eq!(client.run("BF.MDEL counts a b"), Reply::integers(&[0, 0]));
     assert_eq!(client.run("BF.COUNT counts a"), Reply::Integer(0));
+    assert_eq!(client.run("CF.INSERT cuckoo ITEMS a a"), Reply::integers(&[1, 1]));
+    assert_eq!(client.run("CF.ADDNX cuckoo a"), Reply::Integer(0));
+    assert_eq!(client.run("CF.DEL cuckoo a"), Reply::Integer(1));
+    assert_eq!(client.run("CF.COUNT cuckoo a"), Reply::Integer(1));
     let header = client.run("BF.SCANDUMP key 0");
     let words = [&b"BF.LOADCHUNK"[..], b"copy", b"1", header.elements()[1].bytes()];
     assert_eq!(client.run_words(&words), Reply::simple("OK"));

@@ -51,6 +51,20 @@ pub(crate) const COMMANDS: &[Command] = &[
     command("bf.scandump", "BF.SCANDUMP key 0", 3, false, false, READS),
     command("bf.loadchunk", "BF.LOADCHUNK key 1 data", 4, true, false, UPDATES),
     command("bf.debug", "BF.DEBUG key", 2, false, true, READS),
+    command("cf.reserve", "CF.RESERVE key 100", -3, true, true, UPDATES),
+    command("cf.add", "CF.ADD key item", 3, true, true, INSERTS),
+    command("cf.addnx", "CF.ADDNX key item", 3, true, true, INSERTS),
+    command("cf.insert", "CF.INSERT key ITEMS item", -4, true, false, INSERTS),
+    command("cf.insertnx", "CF.INSERTNX key ITEMS item", -4, true, false, INSERTS),
+    command("cf.exists", "CF.EXISTS key item", 3, false, true, READS),
+    command("cf.mexists", "CF.MEXISTS key item", -3, false, false, READS),
+    command("cf.count", "CF.COUNT key item", 3, false, true, READS),
+    command("cf.del", "CF.DEL key item", 3, true, true, REMOVES),
+    command("cf.info", "CF.INFO key", 2, false, true, READS),
+    command("cf.debug", "CF.DEBUG key", 2, false, true, READS),
+    command("cf.compact", "CF.COMPACT key", 2, true, false, UPDATES),
+    command("cf.scandump", "CF.SCANDUMP key 0", 3, false, false, READS),
+    command("cf.loadchunk", "CF.LOADCHUNK key 1 data", 4, true, false, UPDATES),
 ];
 
 const fn command(
@@ -1050,6 +1064,8 @@ fn each_command_is_documented_with_all_its_arguments() {
     }
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
+    const CUCKOO_INSERT: &str =
+        "key error_rate:ERROR capacity:CAPACITY nocreate:NOCREATE seed:SEED layout:LAYOUT expiration item:ITEMS";
     let expected = [
         (
             "bf.reserve",
@@ -1080,6 +1096,24 @@ fn each_command_is_documented_with_all_its_arguments() {
         ("bf.scandump", "key iterator"),
         ("bf.loadchunk", "key iterator data"),
         ("bf.debug", "key"),
+        (
+            "cf.reserve",
+            "key capacity error_rate:ERROR maxiterations:MAXITERATIONS bucketsize:BUCKETSIZE expansion:EXPANSION \
+             seed:SEED layout:LAYOUT expiration",
+        ),
+        ("cf.add", "key item"),
+        ("cf.addnx", "key item"),
+        ("cf.insert", CUCKOO_INSERT),
+        ("cf.insertnx", CUCKOO_INSERT),
+        ("cf.exists", "key item"),
+        ("cf.mexists", "key item"),
+        ("cf.count", "key item"),
+        ("cf.del", "key item"),
+        ("cf.info", "key"),
+        ("cf.debug", "key"),
+        ("cf.compact", "key"),
+        ("cf.scandump", "key iterator"),
+        ("cf.loadchunk", "key iterator data"),
     ];
     assert!(expected.iter().map(|(name, _)| name).eq(COMMANDS.iter().map(|command| &command.name)));
     for (name, arguments) in expected {
@@ -1119,7 +1153,7 @@ fn no_other_command_is_registered() {
         .elements()
         .iter()
         .map(|command| command.elements()[0].text())
-        .filter(|name| name.starts_with("bf."))
+        .filter(|name| name.starts_with("bf.") || name.starts_with("cf."))
         .collect();
     let mut expected: Vec<_> = COMMANDS.iter().map(|command| command.name.to_owned()).collect();
     names.sort();

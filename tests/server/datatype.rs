@@ -4,14 +4,16 @@ use oxbloom_filter::internals::codec::{self, Header, Origin, chunk};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
-use testkit::filter_model::{FilterModel, Observed, native_in_four_chunks, various};
-use testkit::info::{digest, digest_of, info, info_field, info_number, used_memory};
+use testkit::command::{ABSENT, try_many};
+use testkit::filter_model::{Family, FilterModel, Observed, native_in_four_chunks, various};
+use testkit::info::{Sums, add_gauges, digest, digest_of, info, info_number, layout_of, used_memory};
 use testkit::payload::Payload;
 use testkit::server::{wait_until, with_debug};
 use testkit::{Setup, ask, error, error_text, payload, run, run_words};
 
 /// Defaults that differ from the usual ones. A restored filter must not depend on them.
-const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
+const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5 cf-layout classic cf-bucket-size 3 \
+                              cf-initial-size 9 cf-max-iterations 3 cf-expansion-factor 4";
 
 fn dump(client: &mut Connection, key: &str) -> Vec<u8> {
     ask(client, &format!("DUMP {key}"))
@@ -107,7 +109,7 @@ fn a_copy_shares_nothing_with_the_original() {
         assert_eq!(copy.observe(&mut client), expected);
         assert_eq!(digest_of(&mut client, "copy"), before);
         if model.is_fixed() {
-            assert_eq!(error_in_array(&mut client, "BF.MADD copy one two three four"), "non scaling filter is full");
+            assert_full(&mut client, &copy);
         } else {
             copy.add(&mut client, 70_000..71_000);
             assert_ne!(digest_of(&mut client, "copy"), before);
@@ -127,11 +129,19 @@ fn a_copy_shares_nothing_with_the_original() {
     }
 }
 
-/// Repeats a command, each time with another last item, until the reply has an error. Returns the error.
-fn error_in_array(client: &mut Connection, words: &str) -> String {
-    // A full filter accepts false positives. A thousand items cannot all be false positives.
-    let reply = (0..1000).map(|round| run(client, &format!("{words} {round}"))).find_map(Result::err);
-    reply.and_then(|error| error.detail().map(str::to_owned)).unwrap_or_default()
+/// Panics unless the filter rejects one of a thousand items. A full filter accepts false positives, but these cannot
+/// all be false positives.
+fn assert_full(client: &mut Connection, model: &FilterModel) {
+    let replies = (ABSENT..ABSENT + 1000).map(|number| try_many(client, model.adding(), &model.key, &[number]));
+    let rejection = replies.map(|reply| reply.map_err(|error| error_text(&error))).find(|reply| match reply {
+        Ok(reply) => *reply == Value::Array(vec![Value::Int(-1)]),
+        Err(_) => true,
+    });
+    let expected = match model.family {
+        Family::Bloom => Err("ERR non scaling filter is full".to_owned()),
+        Family::Cuckoo => Ok(Value::Array(vec![Value::Int(-1)])),
+    };
+    assert_eq!(rejection, Some(expected), "{}", model.key);
 }
 
 #[test]
@@ -183,24 +193,30 @@ fn the_server_reports_the_type_and_encoding_of_a_filter() {
     let server = Setup::oxbloom().start();
     let mut client = server.connect();
     let keys = various(&mut client).into_iter().map(|model| model.key);
-    let (classic, ours): (Vec<_>, Vec<_>) = keys.partition(|key| key.starts_with("classic"));
+    let mut all: Vec<String> = keys.collect();
     run(&mut client, "SET text value").unwrap();
-    for (name, mut keys) in [("oxbloom--", ours), ("MBbloom--", classic)] {
+    let starts =
+        [("classic", "MBbloom--"), ("cuckoo-classic", "MBbloomCF"), ("cuckoo", "oxcuckoo-"), ("", "oxbloom--")];
+    for (start, name) in starts {
+        let (mut keys, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|key| key.starts_with(start));
         for key in &keys {
-            let layout =
-                match ["counting", "windowed", "rolling", "classic"].into_iter().find(|name| key.starts_with(name)) {
-                    Some("rolling") => "windowed",
-                    layout => layout.unwrap_or("native"),
-                };
+            let start = ["counting", "windowed", "rolling", "classic", "cuckoo-classic", "cuckoo"];
+            let layout = match start.into_iter().find(|name| key.starts_with(name)) {
+                Some("rolling") => "windowed",
+                Some("cuckoo") => "native-cuckoo",
+                Some("cuckoo-classic") => "cuckoo",
+                layout => layout.unwrap_or("native"),
+            };
             assert_eq!(ask::<String>(&mut client, &format!("TYPE {key}")), name);
             assert_eq!(ask::<String>(&mut client, &format!("OBJECT ENCODING {key}")), "raw");
             assert_eq!(ask::<i64>(&mut client, &format!("OBJECT REFCOUNT {key}")), 1);
-            assert_eq!(info_field::<String>(&mut client, key, "LAYOUT"), layout);
+            assert_eq!(layout_of(&mut client, key), layout);
         }
         let (cursor, mut found): (String, Vec<String>) = ask(&mut client, &format!("SCAN 0 COUNT 1000 TYPE {name}"));
         found.sort();
         keys.sort();
         assert_eq!((cursor.as_str(), found), ("0", keys));
+        all = others;
     }
 }
 
@@ -214,7 +230,9 @@ fn memory_usage_is_the_size_of_the_filter_and_a_constant() {
         let key = format!("name-{index:02}");
         run(&mut client, &format!("RENAME {} {key}", model.key)).unwrap();
         let usage: u64 = ask(&mut client, &format!("MEMORY USAGE {key}"));
-        let size: u64 = info_field(&mut client, &key, "SIZE");
+        let mut sums = Sums::default();
+        add_gauges(&mut client, &key, &mut sums);
+        let size: u64 = sums.iter().map(|gauges| gauges[2]).sum();
         overheads.push(usage.checked_sub(size).unwrap_or_else(|| panic!("{}: {usage} under {size}", model.key)));
     }
     // glibc hands out a whole free block if its rest would be too small to use. So a key's name may take more memory.

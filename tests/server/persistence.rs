@@ -13,7 +13,8 @@ use testkit::wire::{Chunk, Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
 
 /// Defaults that differ from the usual ones. A loaded filter must not depend on them.
-const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5";
+const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5 cf-layout classic cf-bucket-size 3 \
+                              cf-initial-size 9 cf-max-iterations 3 cf-expansion-factor 4";
 
 /// Filters, with their replies before a restart.
 struct Before {

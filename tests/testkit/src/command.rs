@@ -55,9 +55,12 @@ pub fn many<T: FromRedisValue>(client: &mut Connection, command: &str, key: &str
     redis::from_redis_value(value).unwrap_or_else(|error| panic!("{command} {key}: {error}"))
 }
 
-/// Runs `command key item…`, which may fail.
+/// Runs `command key item…`, which may fail. The items of some commands follow ITEMS.
 pub fn try_many(client: &mut Connection, command: &str, key: &str, numbers: &[u64]) -> RedisResult<Value> {
     let mut words = vec![command.as_bytes().to_vec(), key.as_bytes().to_vec()];
+    if ["CF.INSERT", "CF.INSERTNX"].contains(&command) {
+        words.push(b"ITEMS".to_vec());
+    }
     words.extend(numbers.iter().map(|&number| item(number)));
     run_words(client, &words)
 }

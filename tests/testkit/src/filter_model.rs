@@ -6,7 +6,7 @@ use std::ops::Range;
 use redis::{Connection, Value};
 
 use crate::command::{ABSENT, ask, error_text, item, many, run_words};
-use crate::info::{filter_info, info_field};
+use crate::info::{filter_info, info_field, layout_of};
 use crate::random::Random;
 
 /// A filter's key, and every item that the server acknowledged.
@@ -14,6 +14,23 @@ use crate::random::Random;
 pub struct FilterModel {
     pub key: String,
     pub items: BTreeSet<u64>,
+    pub family: Family,
+}
+
+/// The prefix of the commands on a filter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Family {
+    Bloom,
+    Cuckoo,
+}
+
+impl Family {
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Family::Bloom => "BF",
+            Family::Cuckoo => "CF",
+        }
+    }
 }
 
 /// The replies of a filter. They are equal for two filters with the same bits.
@@ -23,19 +40,25 @@ pub struct Observed {
     layout: String,
     /// The seed, if the filter is not classic.
     seed: Option<String>,
-    error_rate: String,
+    /// The error rate, unless it is a cuckoo filter.
+    error_rate: Option<String>,
     /// The number of false positives among items that were never added, and a digest of the false positives.
     false_positives: (usize, u64),
 }
 
 impl FilterModel {
     pub fn new(key: &str) -> FilterModel {
-        FilterModel { key: key.to_owned(), items: BTreeSet::new() }
+        FilterModel { key: key.to_owned(), items: BTreeSet::new(), family: Family::Bloom }
+    }
+
+    /// Returns the model of an empty cuckoo filter.
+    pub fn cuckoo(key: &str) -> FilterModel {
+        FilterModel { family: Family::Cuckoo, ..FilterModel::new(key) }
     }
 
     /// Returns a model of the same items under another key.
     pub fn at(&self, key: &str) -> FilterModel {
-        FilterModel { key: key.to_owned(), items: self.items.clone() }
+        FilterModel { key: key.to_owned(), ..self.clone() }
     }
 
     /// Returns true if it is one of the [`various`] filters that are full and do not grow.
@@ -50,15 +73,25 @@ impl FilterModel {
 
     /// Adds items. Panics if one is rejected. Returns the number of new ones.
     pub fn add(&mut self, client: &mut Connection, numbers: Range<u64>) -> u64 {
+        let command = self.adding();
         let numbers: Vec<u64> = numbers.collect();
         let mut new = 0;
         for numbers in numbers.chunks(1000) {
-            let replies: Vec<u64> = many(client, "BF.MADD", &self.key, numbers);
-            assert_eq!(replies.len(), numbers.len(), "BF.MADD {}", self.key);
+            // A cuckoo filter replies with -1 for a rejected item, which is not unsigned.
+            let replies: Vec<u64> = many(client, command, &self.key, numbers);
+            assert_eq!(replies.len(), numbers.len(), "{command} {}", self.key);
             new += replies.iter().sum::<u64>();
             self.items.extend(numbers);
         }
         new
+    }
+
+    /// Returns the command that adds items which are absent, up to the key.
+    pub fn adding(&self) -> &'static str {
+        match self.family {
+            Family::Bloom => "BF.MADD",
+            Family::Cuckoo => "CF.INSERTNX",
+        }
     }
 
     /// Panics if an item that was added is missing. Returns all other replies.
@@ -68,20 +101,21 @@ impl FilterModel {
         assert!(missing.is_empty(), "{}: {} of {} items are missing", self.key, missing.len(), items.len());
         let absent: Vec<u64> = (ABSENT..ABSENT + 2000).collect();
         let found = self.with_reply(client, &absent, true);
+        let is_bloom = self.family == Family::Bloom;
         Observed {
             info: filter_info(client, &self.key),
-            layout: info_field(client, &self.key, "LAYOUT"),
-            seed: info_field(client, &self.key, "SEED"),
-            error_rate: info_field(client, &self.key, "ERROR"),
+            layout: layout_of(client, &self.key),
+            seed: if is_bloom { info_field(client, &self.key, "SEED") } else { None },
+            error_rate: is_bloom.then(|| info_field(client, &self.key, "ERROR")),
             false_positives: (found.len(), found.iter().fold(0, |digest, n| Random(digest ^ n).next_u64())),
         }
     }
 
-    /// Returns those of `numbers` for which BF.MEXISTS replies `expected`.
+    /// Returns those of `numbers` for which BF.MEXISTS or CF.MEXISTS replies `expected`.
     pub fn with_reply(&self, client: &mut Connection, numbers: &[u64], expected: bool) -> Vec<u64> {
         let mut found = Vec::new();
         for numbers in numbers.chunks(1000) {
-            let answers: Vec<bool> = many(client, "BF.MEXISTS", &self.key, numbers);
+            let answers: Vec<bool> = many(client, &format!("{}.MEXISTS", self.family.prefix()), &self.key, numbers);
             found.extend(numbers.iter().zip(answers).filter(|(_, answer)| *answer == expected).map(|(&n, _)| n));
         }
         found
@@ -178,11 +212,30 @@ pub fn various(client: &mut Connection) -> Vec<FilterModel> {
         ("classic-careless", "0.4 100 EXPANSION 4 LAYOUT classic", 2000),
         ("classic-large", "0.01 2000000 LAYOUT classic", 20_000),
     ];
-    let filled = kinds.map(|(key, parameters, items)| {
-        assert_eq!(ask::<String>(client, &format!("BF.RESERVE {key} {parameters}")), "OK");
-        let mut model = FilterModel::new(key);
+    // Without room for all of its items, a cuckoo filter that does not grow could reject one. Two have copies of items.
+    let cuckoo = [
+        ("cuckoo-empty", "1000", 0),
+        ("cuckoo-fixed", "4000 EXPANSION 0 SEED 3", 4000),
+        ("cuckoo-grown", "16 ERROR 0.05 BUCKETSIZE 4 EXPANSION 2 MAXITERATIONS 7", 3000),
+        ("cuckoo-copies", "64 BUCKETSIZE 1", 600),
+        ("cuckoo-large", "200000", 20_000),
+        ("cuckoo-classic-empty", "1000 LAYOUT classic", 0),
+        ("cuckoo-classic-fixed", "64 EXPANSION 0 MAXITERATIONS 100 LAYOUT classic", 50),
+        ("cuckoo-classic-doubled", "64 BUCKETSIZE 4 EXPANSION 2 LAYOUT classic", 3000),
+        ("cuckoo-classic-copies", "512 LAYOUT classic", 600),
+        ("cuckoo-classic-large", "2000000 LAYOUT classic", 20_000),
+    ];
+    let blooms = kinds.into_iter().map(|(key, parameters, items)| (FilterModel::new(key), parameters, items));
+    let cuckoos = cuckoo.into_iter().map(|(key, parameters, items)| (FilterModel::cuckoo(key), parameters, items));
+    let filled = blooms.chain(cuckoos).map(|(mut model, parameters, items)| {
+        let reserve = format!("{}.RESERVE {} {parameters}", model.family.prefix(), model.key);
+        assert_eq!(ask::<String>(client, &reserve), "OK");
         model.add(client, 0..items);
+        if model.key.ends_with("copies") {
+            let copied: Vec<u64> = (0..items / 3).collect();
+            assert!(many::<Vec<bool>>(client, "CF.INSERT", &model.key, &copied).iter().all(|&stored| stored));
+        }
         model
     });
-    filled.into()
+    filled.collect()
 }

@@ -2,15 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use oxbloom_filter::internals::codec::{Header, Origin};
 use redis::{Connection, FromRedisValue, Value};
 
 use crate::command::ask;
 use crate::server::PATIENCE;
 
-/// Returns the reply of BF.INFO, without the size of a counting filter, which depends on the order of the writes.
+/// Returns the reply of BF.INFO or CF.INFO, without the size of a filter that counts in a table, which depends on the
+/// order of the writes.
 pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
-    let mut facts: Vec<Value> = ask(client, &format!("BF.INFO {key}"));
-    if info_field::<String>(client, key, "LAYOUT") == "counting" {
+    let layout = layout_of(client, key);
+    let family = if layout.ends_with("cuckoo") { "CF" } else { "BF" };
+    let mut facts: Vec<Value> = ask(client, &format!("{family}.INFO {key}"));
+    if ["counting", "native-cuckoo"].contains(&layout.as_str()) {
         let size = facts.iter().position(|fact| *fact == Value::SimpleString("Size".to_owned())).expect("a size");
         facts.drain(size..size + 2);
     }
@@ -24,9 +28,19 @@ pub fn info_field<T: FromRedisValue>(client: &mut Connection, key: &str, field: 
     redis::from_redis_value(value).unwrap_or_else(|error| panic!("BF.INFO {key} {field}: {error}"))
 }
 
-/// Returns true if a key has a filter, of our data type or RedisBloom's.
+/// Returns true if a key has a filter, of one of our data types or RedisBloom's.
 pub fn is_filter(client: &mut Connection, key: &str) -> bool {
-    ["oxbloom--", "MBbloom--"].contains(&ask::<String>(client, &format!("TYPE {key}")).as_str())
+    ["oxbloom--", "MBbloom--", "oxcuckoo-", "MBbloomCF"]
+        .contains(&ask::<String>(client, &format!("TYPE {key}")).as_str())
+}
+
+/// Returns the layout of a filter by its name in INFO. Cuckoo filters have data types of their own.
+pub fn layout_of(client: &mut Connection, key: &str) -> String {
+    match ask::<String>(client, &format!("TYPE {key}")).as_str() {
+        "oxcuckoo-" => "native-cuckoo".to_owned(),
+        "MBbloomCF" => "cuckoo".to_owned(),
+        _ => info_field(client, key, "LAYOUT"),
+    }
 }
 
 /// Returns a field of the server's INFO, or an empty string if it is missing.
@@ -48,7 +62,7 @@ pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
 /// The gauges of a layout in INFO: filters, layers, bytes, items.
 pub type Gauges = [u64; 4];
 
-/// The layouts by their names in INFO, with the arguments that create them. The seeds are fixed. So the same items
+/// The layouts of Bloom filters by their names in INFO, with the arguments that create them. The seeds are fixed. So the same items
 /// always give the same filter, except in a filter that forgets: it also stores times. Its window ends long after the
 /// tests.
 pub const LAYOUTS: [(&str, &str); 4] = [
@@ -57,6 +71,15 @@ pub const LAYOUTS: [(&str, &str); 4] = [
     ("windowed", "WINDOW 604800 SEED 9"),
     ("classic", "LAYOUT classic"),
 ];
+
+/// The layouts of cuckoo filters, likewise.
+pub const CUCKOO_LAYOUTS: [(&str, &str); 2] = [("native-cuckoo", "LAYOUT native SEED 7"), ("cuckoo", "LAYOUT classic")];
+
+/// Returns the names of all layouts in INFO.
+pub fn all_layouts() -> [&'static str; LAYOUTS.len() + CUCKOO_LAYOUTS.len()] {
+    let mut names = LAYOUTS.into_iter().chain(CUCKOO_LAYOUTS).map(|(name, _)| name);
+    std::array::from_fn(|_| names.next().expect("a layout"))
+}
 
 /// Returns a figure of a layout in `INFO bf`.
 pub fn layout_figure(client: &mut Connection, layout: &str, figure: &str) -> u64 {
@@ -77,21 +100,37 @@ fn items_in_memory(client: &mut Connection, key: &str) -> u64 {
     items.map(|items| items.parse::<u64>().expect("a number")).sum()
 }
 
-/// The sums of the gauges of filters, for each of [`LAYOUTS`].
-pub type Sums = [Gauges; LAYOUTS.len()];
+/// The sums of the gauges of filters, for each of [`all_layouts`].
+pub type Sums = [Gauges; LAYOUTS.len() + CUCKOO_LAYOUTS.len()];
 
-/// Adds the gauges of a filter, which are fields of BF.INFO, to the sums.
+/// Adds the gauges of a filter, which are fields of BF.INFO or CF.INFO, to the sums.
 pub fn add_gauges(client: &mut Connection, key: &str, sums: &mut Sums) {
-    let layout: String = info_field(client, key, "LAYOUT");
-    let sums = &mut sums[LAYOUTS.iter().position(|(name, _)| *name == layout).expect("a layout")];
-    sums[0] += 1;
-    for (sum, field) in sums[1..].iter_mut().zip(["FILTERS", "SIZE"]) {
-        *sum += info_field::<u64>(client, key, field);
-    }
-    sums[3] += if layout == "windowed" { items_in_memory(client, key) } else { info_field(client, key, "ITEMS") };
+    let layout = layout_of(client, key);
+    let gauges = match layout.as_str() {
+        "native-cuckoo" | "cuckoo" => cuckoo_gauges(client, key),
+        _ => {
+            let [layers, bytes] = ["FILTERS", "SIZE"].map(|field| info_field(client, key, field));
+            let is_windowed = layout == "windowed";
+            let items = if is_windowed { items_in_memory(client, key) } else { info_field(client, key, "ITEMS") };
+            [1, layers, bytes, items]
+        }
+    };
+    let sums = &mut sums[all_layouts().iter().position(|name| *name == layout).expect("a layout")];
+    sums.iter_mut().zip(gauges).for_each(|(sum, gauge)| *sum += gauge);
 }
 
-/// Panics unless the gauges of `INFO bf` are the sums of the fields of BF.INFO over all filters.
+/// Returns the gauges of a cuckoo filter. CF.INFO has the size that RedisBloom's filter would have, and the number of
+/// copies of items: the memory of a classic filter and the items of a native one are those of the header in its dump.
+fn cuckoo_gauges(client: &mut Connection, key: &str) -> Gauges {
+    let (_, header): (u64, Vec<u8>) = ask(client, &format!("CF.SCANDUMP {key} 0"));
+    let filter = Header::decode(&header, Origin::Replication).and_then(|header| header.build()).expect("a header");
+    let facts: Vec<Value> = ask(client, &format!("CF.INFO {key}"));
+    let [Value::Int(size), Value::Int(layers)] = [&facts[1], &facts[5]] else { panic!("{facts:?}") };
+    let bytes = if filter.cuckoo().is_some() { filter.memory_usage() as u64 } else { *size as u64 };
+    [1, *layers as u64, bytes, filter.len()]
+}
+
+/// Panics unless the gauges of `INFO bf` are the sums over all filters.
 pub fn assert_figures_add_up(client: &mut Connection) {
     let mut expected = Sums::default();
     for key in ask::<Vec<String>>(client, "KEYS *") {
@@ -107,14 +146,14 @@ pub fn assert_figures(client: &mut Connection, expected: &Sums, case: &str) {
     let figures = ["filters", "layers", "bytes", "items"];
     let shown = |client: &mut Connection| {
         let text: String = ask(client, "INFO bf");
-        LAYOUTS.map(|(layout, _)| figures.map(|figure| figure_in(&text, layout, figure)))
+        all_layouts().map(|layout| figures.map(|figure| figure_in(&text, layout, figure)))
     };
     // Some filters are freed in the background.
     let deadline = Instant::now() + PATIENCE;
     while shown(client) != *expected && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(shown(client), *expected, "{case}: {figures:?} of {LAYOUTS:?} in INFO, and as sums");
+    assert_eq!(shown(client), *expected, "{case}: {figures:?} of {:?} in INFO, and as sums", all_layouts());
     for (index, figure) in figures.into_iter().enumerate() {
         let total = expected.iter().map(|sums| sums[index]).sum::<u64>();
         assert_eq!(info_number(client, "bf", &format!("bf_{figure}")), total, "{case}: {figure}");
