@@ -106,11 +106,14 @@ pub struct InsertOptions {
     pub lifetime: Option<NonZeroU64>,
     /// True if a filter with a window renews the items that it holds already, even if it was created without `refresh`.
     pub refresh: bool,
+    /// True if a master or an append-only file has the items. A cuckoo filter then grows for copies as far as it did
+    /// there.
+    pub is_replay: bool,
 }
 
 impl Default for InsertOptions {
     fn default() -> InsertOptions {
-        InsertOptions { on_duplicate: OnDuplicate::Count, now: 0, lifetime: None, refresh: false }
+        InsertOptions { on_duplicate: OnDuplicate::Count, now: 0, lifetime: None, refresh: false, is_replay: false }
     }
 }
 

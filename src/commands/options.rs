@@ -197,8 +197,9 @@ impl Options {
         let now = self.at.unwrap_or_else(|| time_for(ctx, filter));
         // An item that is new to the master may be a false positive here, if the master lacked memory and split its
         // table in another way. Refreshing makes both remember it equally long.
-        let refresh = filter.windowed().is_some() && ctx.is_replicated_or_loading();
-        InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh }
+        let is_replay = ctx.is_replicated_or_loading();
+        let refresh = filter.windowed().is_some() && is_replay;
+        InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh, is_replay }
     }
 
     /// Returns the options that replicate additions at `time`.

@@ -16,7 +16,7 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::OnDuplicate;
+use oxbloom_filter::internals::{InsertOptions, OnDuplicate};
 
 /// `CF.ADD key item`
 pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -137,11 +137,11 @@ impl Addition<'_> {
         stored: &mut [bool],
         rejected: &mut [bool],
     ) -> Option<(usize, Error)> {
+        let options = InsertOptions { is_replay: ctx.is_replicated_or_loading(), ..self.on_duplicate.into() };
         let mut next = 0;
         loop {
             let items = self.items.from(next).iter().map(Arg::bytes);
-            let (handled, failure) =
-                insert_in_batches(ctx, filter, items, &mut stored[next..], &mut [], &self.on_duplicate.into());
+            let (handled, failure) = insert_in_batches(ctx, filter, items, &mut stored[next..], &mut [], &options);
             next += handled;
             match failure {
                 None => return None,

@@ -196,9 +196,9 @@ impl CuckooFilter {
 
     /// Stores another copy of a fingerprint. Adds a layer if no layer has room for it.
     #[inline]
-    fn insert(&mut self, entry: Entry, admit: Admit<'_>) -> Result<(), Error> {
+    fn insert(&mut self, entry: Entry, is_replay: bool, admit: Admit<'_>) -> Result<(), Error> {
         if !self.layers.iter_mut().rev().any(|layer| layer.insert(entry)) {
-            self.insert_with_effort(entry, admit)?;
+            self.insert_with_effort(entry, is_replay, admit)?;
         }
         self.items = self.items.saturating_add(1);
         Ok(())
@@ -206,20 +206,20 @@ impl CuckooFilter {
 
     /// Stores a fingerprint for which no layer has a free slot in its buckets.
     #[inline(never)]
-    fn insert_with_effort(&mut self, entry: Entry, admit: Admit<'_>) -> Result<(), Error> {
+    fn insert_with_effort(&mut self, entry: Entry, is_replay: bool, admit: Admit<'_>) -> Result<(), Error> {
         let max_moves = self.spec.max_iterations;
         let newest = self.layers.last_mut().ok_or(Error::CannotGrow)?;
         if newest.insert_by_moving(entry, max_moves) {
             return Ok(());
         }
-        self.grow(admit)?;
+        self.grow(is_replay, admit)?;
         let stored = self.layers.last_mut().is_some_and(|layer| layer.insert(entry));
         debug_assert!(stored, "a new layer has room");
         Ok(())
     }
 
     /// Adds a layer to a full chain.
-    fn grow(&mut self, admit: Admit<'_>) -> Result<(), Error> {
+    fn grow(&mut self, is_replay: bool, admit: Admit<'_>) -> Result<(), Error> {
         if self.spec.expansion == 0 {
             return Err(Error::Full);
         }
@@ -228,7 +228,8 @@ impl CuckooFilter {
         let slots = next.checked_slots().ok_or(Error::CannotGrow)?;
         let reserved = first.and_then(|first| first.checked_slots()).unwrap_or(0);
         let is_sparse = self.items < self.slots() / MIN_FILL;
-        if is_sparse && slots > MAX_SPARSE_SLOTS.max(4 * reserved) {
+        // A master that is RedisBloom has no such limit, and its replicas must not lose items.
+        if is_sparse && !is_replay && slots > MAX_SPARSE_SLOTS.max(4 * reserved) {
             return Err(Error::CannotGrow);
         }
         self.append(next, admit)
@@ -424,7 +425,7 @@ impl Kind for CuckooFilter {
             let entry = Entry::of(hash);
             *new = options.on_duplicate == OnDuplicate::Count || !self.contains(entry);
             if *new {
-                self.insert(entry, &mut *admit).map_err(|error| Interrupted { handled, error })?;
+                self.insert(entry, options.is_replay, &mut *admit).map_err(|error| Interrupted { handled, error })?;
             }
         }
         Ok(())
