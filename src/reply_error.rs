@@ -185,6 +185,7 @@ errors! {
         NoSuchOffset => c"ERR invalid offset - no link found";
         ChunkTooBig => c"ERR invalid chunk - Too big for current filter";
         InvalidHeader => c"Invalid header";
+        CannotCreateCuckoo => c"Couldn't create filter!";
         CannotLoadChunk => c"Couldn't load chunk!";
     }
     None => {

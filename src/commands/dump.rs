@@ -68,7 +68,7 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
         return create(ctx, args, WriteKey::open_to_create(keyspace, ctx, name), &header);
     }
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-    if key.has_filter() && is_header && ptr::eq(ctx.family, &CUCKOO) {
+    if key.has_filter() && cursor == codec::HEADER_CURSOR as i64 && ptr::eq(ctx.family, &CUCKOO) {
         return Err(Error::Exists);
     }
     let Some(filter) = key.filter() else {

@@ -42,7 +42,7 @@ use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 const OLD_SPEC: CuckooSpec = CuckooSpec { bucket_size: 2, max_iterations: 20, expansion: 1 };
 
 /// The size of a header in bytes. No header of another format has it.
-const HEADER_BYTES: usize = 38;
+pub const HEADER_BYTES: usize = 38;
 
 /// RedisBloom's format for cuckoo filters.
 pub(super) struct CuckooFormat;
@@ -58,10 +58,12 @@ struct Numbers {
 impl Numbers {
     /// Returns the numbers of a filter, or an error if no filter can have them.
     fn checked(spec: CuckooSpec, buckets: u64, layers: u64, items: u64, removals: u64) -> Result<Numbers, DecodeError> {
-        let has_counts = items <= MAX_ITEMS && removals <= MAX_ITEMS;
-        if !spec.is_sound() || !has_counts || !(1..=MAX_LAYERS as u64).contains(&layers) {
+        if !spec.is_sound() || removals > MAX_ITEMS || !(1..=MAX_LAYERS as u64).contains(&layers) {
             return Err(DecodeError::Corrupt);
         }
+        // If items are added while RedisBloom dumps a filter, the copy has more items than its header says. When they
+        // are removed, the count falls below 0, and wraps.
+        let items = if items <= MAX_ITEMS { items } else { 0 };
         let mut next = Some(CuckooLayerSpec { bucket_size: spec.bucket_size, buckets });
         let layers = decode_all(layers as usize, || {
             let layer = next.filter(|layer| layer.checked_slots().is_some()).ok_or(DecodeError::Corrupt)?;
@@ -105,8 +107,8 @@ impl Format for CuckooFormat {
         Ok(Filter::from(CuckooFilter::from_layers(spec, layers, items, removals).into_content()?))
     }
 
-    fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Header, DecodeError>> {
-        (bytes.len() == HEADER_BYTES).then(|| decode_header(Fields(bytes)))
+    fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Header, DecodeError>> {
+        (bytes.len() == HEADER_BYTES).then(|| decode_header(Fields(bytes), origin))
     }
 
     /// The chunks have no mark that distinguishes them from those of classic filters.
@@ -119,9 +121,13 @@ fn checked_cast(number: u64) -> Result<u16, DecodeError> {
     number.try_into().map_err(|_| DecodeError::Corrupt)
 }
 
-fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
+fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, DecodeError> {
     let [items, buckets, removals, layers] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
     let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
+    // RedisBloom restores files with no iterations, but rejects such headers.
+    if max_iterations == 0 && origin == Origin::Client {
+        return Err(DecodeError::Corrupt);
+    }
     let spec = CuckooSpec { bucket_size, max_iterations, expansion };
     let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
     Ok(Header {
@@ -181,7 +187,8 @@ impl Encoded for CuckooFilter {
         origin: Origin,
         _admit: Admit<'_>,
     ) -> Result<LoadedChunk<'a>, DecodeError> {
-        let start = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
+        let is_chunk = cursor > 0 && !data.is_empty();
+        let start = cursor.checked_sub(data.len() as u64).filter(|_| is_chunk).ok_or(DecodeError::Corrupt)?;
         let offset = start.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
         let (layer, within) = self.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
         let slots = self.chain_mut()[layer].slots_mut();

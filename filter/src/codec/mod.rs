@@ -31,6 +31,7 @@ use own::OwnFormat;
 
 pub use crate::kind::Header;
 pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source};
+pub use cuckoo::HEADER_BYTES as CUCKOO_HEADER_BYTES;
 pub use loader::Loader;
 
 /// Declares the encodings: for each, its format, the name of its data type, and the kinds of its filters.

@@ -133,10 +133,9 @@ fn copies_of_one_item_take_bounded_memory() {
 fn headers_that_no_filter_has_are_rejected() {
     let header = codec::encode_header(&create(params(false, 1024, by(2), 2))).unwrap();
     assert!(built(&header).is_ok());
-    // Too many items, no power of two of buckets, too many buckets or removals or layers, none; a bucket size of 0, or
-    // above 255; no power of two as expansion.
-    let bad: [(usize, &[u8]); 11] = [
-        (7, &[0xFF]),
+    // No power of two of buckets, too many buckets or removals or layers, none; a bucket size of 0, or above 255; no
+    // power of two as expansion.
+    let bad: [(usize, &[u8]); 10] = [
         (8, &[3]),
         (8, &[0; 8]),
         (15, &[0x80]),
@@ -153,6 +152,36 @@ fn headers_that_no_filter_has_are_rejected() {
         forged[offset..][..bytes.len()].copy_from_slice(bytes);
         assert!(matches!(built(&forged), Err(DecodeError::Corrupt)), "{bytes:?} at {offset}");
     }
+    // Only clients must not create a filter without iterations.
+    let mut idle = header.clone();
+    idle[34..36].fill(0);
+    let decoded = |origin| codec::Header::decode(&idle, origin).map(drop);
+    assert_eq!(decoded(codec::Origin::Client), Err(DecodeError::Corrupt));
+    assert_eq!(decoded(codec::Origin::Replication), Ok(()));
+}
+
+#[test]
+fn a_number_of_items_that_fell_below_0_in_redisbloom_is_0() {
+    let mut filter = create(params(false, 1024, by(2), 2));
+    assert_eq!(add(&mut filter, 1, OnDuplicate::Count), Ok(true));
+    let mut header = codec::encode_header(&filter).unwrap();
+    assert_eq!(built(&header).unwrap().len(), 1);
+    header[..8].copy_from_slice(&(-1i64).to_le_bytes());
+    assert_eq!(built(&header).unwrap().len(), 0);
+}
+
+#[test]
+fn a_replica_stores_all_copies_that_its_master_stored() {
+    let mut filter = create(params(false, 1024, by(2), 2));
+    let options = InsertOptions { is_replay: true, ..OnDuplicate::Count.into() };
+    let hashes = [filter.hash(&item(1))];
+    for _ in 0..65 {
+        assert!(filter.insert_hashes(&hashes, &mut [false], &mut [], &options, &mut |_| true).is_ok());
+    }
+    assert_eq!(filter.count(item(1)), Ok(65));
+    assert_eq!(add(&mut filter, 1, OnDuplicate::Count), Ok(true), "there is room in the newest layer");
+    let rejected = (0..4).map(|_| add(&mut filter, 1, OnDuplicate::Count)).find(Result::is_err);
+    assert_eq!(rejected, Some(Err(Error::CannotGrow)), "a client's copies are bounded");
 }
 
 #[test]
@@ -169,6 +198,8 @@ fn chunks_of_a_client_never_overwrite_items() {
     assert!(copy.contains(item(1000)));
     assert_eq!(load(&mut copy, codec::Origin::Replication), Ok(()));
     assert_eq!(load(&mut copy, codec::Origin::Client), Ok(()), "a chunk may be loaded again");
+    let nothing = codec::load_chunk(&mut copy, chunk.cursor, &[], codec::Origin::Client, &mut |_| true).map(drop);
+    assert_eq!(nothing, Err(DecodeError::Corrupt));
     assert!(whole(&copy).1 == whole(&filter).1);
 }
 

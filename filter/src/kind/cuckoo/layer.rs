@@ -26,8 +26,8 @@ const FREE: u8 = 0;
 /// The maximum number of slots in a bucket.
 pub(crate) const MAX_BUCKET_SIZE: u16 = 255;
 
-/// The maximum number of slots in a layer.
-const MAX_SLOTS: u64 = 1 << 60;
+/// The maximum number of buckets in a layer, as in RedisBloom.
+const MAX_BUCKETS: u64 = 1 << 55;
 
 /// A fingerprint, and two hashes whose low bits are its buckets in every layer.
 #[derive(Clone, Copy)]
@@ -61,9 +61,9 @@ pub struct CuckooLayerSpec {
 impl CuckooLayerSpec {
     /// Returns the number of slots, or `None` unless a layer can have this shape.
     pub fn checked_slots(&self) -> Option<u64> {
-        let slots = self.buckets.checked_mul(self.bucket_size.into())?;
-        let is_sound = (1..=MAX_BUCKET_SIZE).contains(&self.bucket_size) && self.buckets.is_power_of_two();
-        (is_sound && slots <= MAX_SLOTS).then_some(slots)
+        let has_sound_buckets = self.buckets.is_power_of_two() && self.buckets <= MAX_BUCKETS;
+        let is_sound = has_sound_buckets && (1..=MAX_BUCKET_SIZE).contains(&self.bucket_size);
+        is_sound.then(|| self.buckets * u64::from(self.bucket_size))
     }
 }
 
