@@ -169,7 +169,7 @@ kinds! { $
         seed: u64,
         /// The parameters of the cuckoo filter.
         spec: CuckooSpec,
-    } = c"native-cuckoo", NativeCuckooFilter, in Box<NativeCuckooFilter>, try_box;
+    } = c"native_cuckoo", NativeCuckooFilter, in Box<NativeCuckooFilter>, try_box;
     /// Fingerprints with the slices in which they expire, in tables.
     Windowed {
         /// The same as for native filters.
@@ -186,7 +186,7 @@ kinds! { $
     Cuckoo {
         /// The parameters of its layers.
         spec: CuckooSpec,
-    } = c"cuckoo", cuckoo::CuckooFilter, in Box<cuckoo::CuckooFilter>, try_box;
+    } = c"classic_cuckoo", cuckoo::CuckooFilter, in Box<cuckoo::CuckooFilter>, try_box;
 }
 
 /// A filter that a content holds.
