@@ -161,8 +161,8 @@ impl Addition<'_> {
     ///
     /// Options are not sent: the creation has been replicated, and RedisBloom rejects those that it does not know.
     fn replicate(&self, ctx: &Context, name: Arg, stored: &[bool]) -> bool {
-        let is_add = self.options.is_none() && self.on_duplicate == OnDuplicate::Count;
-        if is_add && stored.iter().all(|stored| *stored) {
+        let has_no_options = self.args.len() - self.items.len() <= 3;
+        if self.on_duplicate == OnDuplicate::Count && has_no_options && stored.iter().all(|stored| *stored) {
             ctx.replicate_verbatim();
             return true;
         }

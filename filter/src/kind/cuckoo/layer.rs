@@ -15,7 +15,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::array::Bytes;
+use crate::array::{Bytes, WORD};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::hash::cuckoo::{self, other_bucket};
@@ -47,6 +47,17 @@ impl Entry {
     fn in_bucket(fingerprint: u8, bucket: u64) -> Entry {
         Entry { fingerprint, buckets: [bucket, other_bucket(bucket, fingerprint)] }
     }
+}
+
+/// A word with 1 in each byte.
+const ONES: u64 = u64::MAX / 0xFF;
+
+/// Returns the position of the first byte that is 0, if any (Mycroft 1987).
+#[inline(always)]
+fn first_zero(word: u64) -> Option<usize> {
+    const TOP: u64 = ONES << 7;
+    let zeros = word.wrapping_sub(ONES) & !word & TOP;
+    (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)
 }
 
 /// The shape of a layer.
@@ -115,19 +126,27 @@ impl CuckooLayer {
         start..start + self.bucket_size
     }
 
-    /// Returns the slots of each of the two buckets.
-    #[inline]
-    fn buckets(&self, entry: Entry) -> [&[u8]; 2] {
-        entry.buckets.map(|bucket| &self.slots()[self.range(bucket)])
+    /// Returns the first slot of a bucket with this content.
+    ///
+    /// The slots of a small bucket are compared at once. They are read as a word, which holds slots of other buckets,
+    /// too, unless the layer ends before it.
+    #[inline(always)]
+    fn find_in(&self, bucket: u64, content: u8) -> Option<usize> {
+        let Range { start, end } = self.range(bucket);
+        let position = match self.slots()[start..].first_chunk() {
+            Some(&word) if self.bucket_size <= WORD => {
+                let beyond = (u64::MAX - 1) << (8 * self.bucket_size - 1);
+                first_zero(u64::from_le_bytes(word) ^ (u64::from(content) * ONES) | beyond)
+            }
+            _ => self.slots()[start..end].iter().position(|&slot| slot == content),
+        };
+        position.map(|position| start + position)
     }
 
     /// Returns the first slot with this content in the two buckets.
     #[inline]
     fn find(&self, entry: Entry, content: u8) -> Option<usize> {
-        entry.buckets.into_iter().find_map(|bucket| {
-            let range = self.range(bucket);
-            Some(range.start + self.slots()[range.clone()].iter().position(|&slot| slot == content)?)
-        })
+        entry.buckets.into_iter().find_map(|bucket| self.find_in(bucket, content))
     }
 
     /// Prefetches the two buckets.
@@ -140,7 +159,7 @@ impl CuckooLayer {
     /// Returns true if the fingerprint is in one of its buckets.
     #[inline]
     pub fn contains(&self, entry: Entry) -> bool {
-        let [one, other] = self.buckets(entry).map(|slots| slots.contains(&entry.fingerprint));
+        let [one, other] = entry.buckets.map(|bucket| self.find_in(bucket, entry.fingerprint).is_some());
         one | other
     }
 
@@ -148,7 +167,7 @@ impl CuckooLayer {
     /// RedisBloom.
     #[inline]
     pub fn count(&self, entry: Entry) -> u64 {
-        let slots = self.buckets(entry).into_iter().flatten();
+        let slots = entry.buckets.into_iter().flat_map(|bucket| &self.slots()[self.range(bucket)]);
         slots.filter(|&&slot| slot == entry.fingerprint).count() as u64
     }
 
@@ -181,9 +200,8 @@ impl CuckooLayer {
         for moved in 0..max_moves {
             carried = self.swap(bucket, moved, carried);
             bucket = other_bucket(bucket, carried);
-            let range = self.range(bucket);
-            if let Some(free) = self.slots_mut()[range].iter_mut().find(|slot| **slot == FREE) {
-                *free = carried;
+            if let Some(free) = self.find_in(bucket, FREE) {
+                self.slots_mut()[free] = carried;
                 return true;
             }
         }
