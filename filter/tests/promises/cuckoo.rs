@@ -185,6 +185,30 @@ fn a_replica_stores_all_copies_that_its_master_stored() {
 }
 
 #[test]
+fn headers_of_native_filters_with_figures_that_no_filter_has_are_rejected() {
+    let header = codec::encode_header(&create(params(true, 1024, by(2), 2))).unwrap();
+    let (body, _) = header.split_last_chunk::<8>().unwrap();
+    // A bucket size of 0, or above 255; an expansion that is no power of two, another than the filter's, or none.
+    let bad: [(usize, &[u8]); 5] = [(48, &[0; 2]), (49, &[1]), (52, &[3]), (52, &[4]), (52, &[0])];
+    for (offset, bytes) in [(48, &[2][..])].into_iter().chain(bad) {
+        let mut forged = body.to_vec();
+        let is_same = forged[offset..].starts_with(bytes);
+        forged[offset..][..bytes.len()].copy_from_slice(bytes);
+        let built = built(&[&forged[..], &xxh3_64(&forged).to_le_bytes()].concat());
+        assert!(is_same == built.is_ok(), "{bytes:?} at {offset}: {:?}", built.err());
+    }
+}
+
+#[test]
+fn a_filter_is_the_same_whether_it_was_asked_for_an_expansion_or_its_rounding() {
+    for is_native in [false, true] {
+        let [asked, rounded] = [by(3), by(4)].map(|growth| create(params(is_native, 1024, growth, 2)));
+        assert!(whole(&asked) == whole(&rounded));
+        assert_eq!(asked.expansion(), Some(4));
+    }
+}
+
+#[test]
 fn chunks_of_a_client_never_overwrite_items() {
     let mut filter = create(params(false, 1024, by(2), 2));
     (0..100).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));

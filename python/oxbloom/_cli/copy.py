@@ -307,11 +307,11 @@ def same_bits(job: Job, filter: Filter, copy: bytes) -> bool:
 
 
 def same_figures(job: Job, filter: Filter) -> bool:
-    """Tells whether a converted copy has the figures of its filter, except its size."""
+    """Tells whether a converted copy has the figures of its filter, except its size and growth."""
     ours, theirs = (
         figures(ask(side, "CF.INFO", filter.key)) for side in (job.source, job.destination)
     )
-    names = ours.keys() - {b"Size", b"Number of filters"}
+    names = ours.keys() - {b"Size", b"Number of filters", b"Expansion rate"}
     return all(ours[name] == theirs.get(name) for name in names)
 
 

@@ -5,21 +5,19 @@
 //! table do, the larger the table was when they were added. So all items stay, with their counts. Those that come later
 //! have longer fingerprints, so the error rate hardly rises any more, and falls when the old items are removed.
 
-use std::num::NonZeroU32;
-
 use super::CountingFilter;
 use super::figures::CuckooFigures;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::ItemCount;
-use crate::kind::cuckoo::CuckooFilter;
+use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::{Kind, NativeCuckooFilter};
 use crate::memory::{Admit, request};
-use crate::spec::{Growth, OwnSpec};
+use crate::spec::OwnSpec;
 use crate::table::{Payload, Table};
 
 impl NativeCuckooFilter {
-    /// Converts a cuckoo filter. The new filter grows, even if the cuckoo filter did not. Calls `admit` with the bytes
+    /// Converts a cuckoo filter. The new filter grows, with an expansion of 1 if the cuckoo filter did not. Calls `admit` with the bytes
     /// that it takes, as they become known; `admit` may reject them.
     ///
     /// # Errors
@@ -27,7 +25,7 @@ impl NativeCuckooFilter {
     /// [`Error::OutOfMemory`] or [`Error::CannotGrow`].
     pub fn converted(cuckoo: &CuckooFilter, admit: Admit<'_>) -> Result<NativeCuckooFilter, Error> {
         let error_rate = cuckoo.spec().error_rate();
-        let growth = NonZeroU32::new(cuckoo.spec().expansion.into()).unwrap_or(NonZeroU32::MIN);
+        let spec = CuckooSpec { expansion: cuckoo.spec().expansion.max(1), ..*cuckoo.spec() };
         let mut table = Table::growing(error_rate.get(), Payload::Count)?;
         let stored = cuckoo.chain().iter().map(|layer| layer.fingerprints().count() as u64).sum();
         request((size_of::<NativeCuckooFilter>() + table.allocated()) as u64, admit)?;
@@ -40,8 +38,8 @@ impl NativeCuckooFilter {
             }
         }
         table.set_counts(ItemCount::new(table.entries().min(stored), true), stored);
-        let figures = CuckooFigures { spec: *cuckoo.spec(), removals: cuckoo.removals(), is_converted: true };
-        let spec = OwnSpec { seed: 0, error_rate, growth: Growth::By(growth) };
+        let figures = CuckooFigures { spec, removals: cuckoo.removals(), is_converted: true };
+        let spec = OwnSpec { seed: 0, error_rate, growth: spec.growth() };
         Ok(CountingFilter { spec, capacity: cuckoo.parameters().capacity, table, history: 0, figures })
     }
 }

@@ -13,6 +13,7 @@ use crate::kind::CreateParams;
 use crate::kind::cuckoo::CuckooSpec;
 use crate::memory::Admit;
 use crate::prediction::Prediction;
+use crate::spec::{Growth, OwnSpec};
 use crate::stored::fields::Fields;
 
 /// A counting filter that has none.
@@ -21,7 +22,7 @@ impl Figures for () {
 
     fn encode(&self, _header: &mut Vec<u8>) {}
 
-    fn decode(_fields: &mut Fields<'_>) -> Result<(), DecodeError> {
+    fn decode(_fields: &mut Fields<'_>, _growth: Growth) -> Result<(), DecodeError> {
         Ok(())
     }
 
@@ -55,7 +56,7 @@ impl Figures for CuckooFigures {
         header.extend_from_slice(&self.removals.to_le_bytes());
     }
 
-    fn decode(fields: &mut Fields<'_>) -> Result<CuckooFigures, DecodeError> {
+    fn decode(fields: &mut Fields<'_>, growth: Growth) -> Result<CuckooFigures, DecodeError> {
         let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
         let is_converted = match fields.u16()? {
             0 => false,
@@ -64,7 +65,7 @@ impl Figures for CuckooFigures {
         };
         let spec = CuckooSpec { bucket_size, max_iterations, expansion };
         let figures = CuckooFigures { spec, removals: fields.u64()?, is_converted };
-        (spec.is_sound() && bucket_size > 0).then_some(figures).ok_or(DecodeError::Corrupt)
+        (spec.is_sound() && spec.growth() == growth).then_some(figures).ok_or(DecodeError::Corrupt)
     }
 
     fn cleared(self) -> CuckooFigures {
@@ -80,6 +81,12 @@ impl Figures for CuckooFigures {
     }
 }
 
+/// Returns the parameters of a filter. Its growth is that of the cuckoo filter, which rounds the expansion up: filters
+/// that were asked for the one or the other expansion are the same.
+fn own(params: &CreateParams, seed: u64, spec: CuckooSpec) -> OwnSpec {
+    OwnSpec { growth: spec.growth(), ..params.own(seed) }
+}
+
 impl CountingFilter<CuckooFigures> {
     /// Creates an empty filter, as [`CountingFilter::create`] does. It has room for as many items as the cuckoo filter
     /// would have slots.
@@ -90,18 +97,14 @@ impl CountingFilter<CuckooFigures> {
         admit: Admit<'_>,
     ) -> Result<CountingFilter<CuckooFigures>, Error> {
         let capacity = spec.first(params.capacity.get())?.checked_slots().ok_or(Error::OutOfMemory)?;
-        CountingFilter::with_figures(
-            params.own(seed),
-            capacity,
-            CuckooFigures { spec, removals: 0, is_converted: false },
-            admit,
-        )
+        let figures = CuckooFigures { spec, removals: 0, is_converted: false };
+        CountingFilter::with_figures(own(params, seed, spec), capacity, figures, admit)
     }
 
     /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
     pub fn predict(params: &CreateParams, seed: u64, spec: CuckooSpec, items: u64) -> Result<Prediction, Error> {
         let capacity = spec.first(params.capacity.get())?.checked_slots().ok_or(Error::OutOfMemory)?;
-        CountingFilter::<CuckooFigures>::predict_at(params.own(seed), capacity, items)
+        CountingFilter::<CuckooFigures>::predict_at(own(params, seed, spec), capacity, items)
     }
 
     /// Returns the figures of the cuckoo filter.

@@ -39,8 +39,8 @@ pub trait Figures: Copy + 'static {
 
     /// Appends the figures to a header.
     fn encode(&self, header: &mut Vec<u8>);
-    /// Decodes the figures.
-    fn decode(fields: &mut Fields<'_>) -> Result<Self, DecodeError>;
+    /// Decodes the figures of a filter that grows in this way.
+    fn decode(fields: &mut Fields<'_>, growth: Growth) -> Result<Self, DecodeError>;
     /// Returns the figures of a filter without items.
     fn cleared(self) -> Self;
     /// Counts a removal.

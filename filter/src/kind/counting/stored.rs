@@ -63,7 +63,7 @@ where
 {
     let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let [capacity, history] = [fields.u64()?, fields.u64()?];
-    let figures = F::decode(fields)?;
+    let figures = F::decode(fields, spec.growth)?;
     let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
     if sections != 1 || !(1..=i64::MAX as u64).contains(&capacity) {
         return Err(DecodeError::Corrupt);

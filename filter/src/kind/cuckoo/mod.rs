@@ -5,6 +5,7 @@
 
 pub(crate) mod layer;
 
+use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use super::{CreateParams, Kind};
@@ -18,7 +19,7 @@ use crate::layer::{LayerInfo, locate};
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
-use layer::{CuckooLayer, CuckooLayerSpec, Entry};
+use layer::{CuckooLayer, CuckooLayerSpec, Entry, MAX_BUCKET_SIZE};
 
 /// The maximum number of layers.
 pub(crate) const MAX_LAYERS: usize = 1024;
@@ -59,6 +60,11 @@ impl CuckooSpec {
         Ok(CuckooSpec { bucket_size, max_iterations, expansion })
     }
 
+    /// Returns the behaviour of a full filter, with the expansion as it was rounded.
+    pub fn growth(&self) -> Growth {
+        NonZeroU32::new(self.expansion.into()).map_or(Growth::Fixed, Growth::By)
+    }
+
     /// Returns the first layer of a filter: the smallest power of two of buckets that is not below `capacity /
     /// bucket_size`, rounded down.
     pub fn first(&self, capacity: u64) -> Result<CuckooLayerSpec, Error> {
@@ -75,7 +81,8 @@ impl CuckooSpec {
 
     /// Returns true if a filter can have these parameters.
     pub fn is_sound(&self) -> bool {
-        self.expansion == 0 || self.expansion.is_power_of_two()
+        let grows_by_powers = self.expansion == 0 || self.expansion.is_power_of_two();
+        grows_by_powers && (1..=MAX_BUCKET_SIZE).contains(&self.bucket_size)
     }
 
     /// Returns the false-positive rate of a full layer.
