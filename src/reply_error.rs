@@ -158,6 +158,7 @@ errors! {
     Some(Reason::Mismatch) => {
         OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";
         OtherKind => c"ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
+        OtherLayout => c"ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
         OtherWindow => c"ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
         TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
         MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";

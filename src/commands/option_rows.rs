@@ -88,8 +88,13 @@ static OPTIONS: &[OptionRow] = &[
     },
     OptionRow {
         set: |options, given| {
-            let rate = given.value.float().ok_or(Error::InsertBadErrorRate)?;
-            set(&mut options.error_rate, ErrorRate::new(rate), Error::InsertRange)
+            // RedisBloom's cuckoo filters have no error rate, and so no text for a bad one.
+            let (bad, out_of_range) = match given.creator.is_of_cuckoo() {
+                true => (Error::BadErrorRate, Error::RateRange),
+                false => (Error::InsertBadErrorRate, Error::InsertRange),
+            };
+            let rate = given.value.float().ok_or(bad)?;
+            set(&mut options.error_rate, ErrorRate::new(rate), out_of_range)
         },
         creators: &[Creator::Insert, Creator::CuckooReserve, Creator::CuckooInsert],
         replicated: |filter| Some(filter.error_rate().to_string()),

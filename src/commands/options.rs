@@ -77,7 +77,7 @@ impl Options {
             _ => kind != asked,
         };
         if self.kinds.iter().any(is_other) {
-            return Err(Error::OtherKind);
+            return Err(if filter.cuckoo_spec().is_some() { Error::OtherLayout } else { Error::OtherKind });
         }
         if self.seed.is_some() && self.seed != filter.seed() {
             return Err(Error::OtherSeed);
