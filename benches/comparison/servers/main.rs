@@ -2,11 +2,13 @@
 //!
 //! Writes `docs/benchmarks.md`, its charts, and `docs/targets.md`. With `QUICK=1`, measures less in two minutes, and
 //! writes into the build folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters
-//! that forget, and writes their section into the build folder; `-- packed` does the same for packed batches.
+//! that forget, and writes their section into the build folder; `-- packed` does the same for packed batches, and
+//! `-- cuckoo` for cuckoo filters.
 
 mod beyond;
 mod chart;
 mod client;
+mod cuckoo;
 mod format;
 mod library;
 mod operations;
@@ -47,6 +49,11 @@ fn main() {
         write(&target.join("bench"), &[("packed.md", targets::table(&packed.targets()) + "\n" + &packed.markdown())]);
         return;
     }
+    if std::env::args().any(|argument| argument == "cuckoo") {
+        let cuckoo = cuckoo::measure(quick);
+        write(&target.join("bench"), &[("cuckoo.md", targets::table(&cuckoo.targets()) + "\n" + &cuckoo.markdown())]);
+        return;
+    }
     let plan = if quick { Plan::QUICK } else { Plan::FULL };
     let mut instances = Peer::ALL.map(|peer| Instance::start(peer, peer.setup()));
     let results = plan.run(&mut instances);
@@ -56,11 +63,13 @@ fn main() {
     let beyond = beyond::measure(quick);
     let windows = windows::measure(quick);
     let packed = packed::measure(quick);
+    let cuckoo = cuckoo::measure(quick);
     let library = library::rows(&target);
     let mut targets = targets::targets(&results, &operations, &library);
     targets.extend(beyond.targets());
     targets.extend(windows.targets());
     targets.extend(packed.targets());
+    targets.extend(cuckoo.targets());
     let report = Report {
         versions: &versions,
         plan: &plan,
@@ -69,6 +78,7 @@ fn main() {
         beyond: &beyond,
         windows: &windows,
         packed: &packed,
+        cuckoo: &cuckoo,
         library: &library,
         chart: CHART,
     };

@@ -48,7 +48,7 @@ impl Peer {
 
     /// Returns the parameters of a server with the peer's module.
     pub(crate) fn setup(self) -> Setup {
-        let arguments = if self == Peer::Classic { "bf-layout classic" } else { "" };
+        let arguments = if self == Peer::Classic { "bf-layout classic cf-layout classic" } else { "" };
         Setup::with_module(self.module()).module_arguments(arguments)
     }
 

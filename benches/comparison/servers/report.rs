@@ -5,6 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::beyond::Beyond;
+use crate::cuckoo::CuckooResults;
 use crate::format::{bytes, describe, seconds, spread, thousands};
 use crate::library;
 use crate::operations::{Operations, Unit, memory_field};
@@ -46,6 +47,7 @@ pub(crate) struct Report<'a> {
     pub beyond: &'a Beyond,
     pub windows: &'a Windows,
     pub packed: &'a PackedResults,
+    pub cuckoo: &'a CuckooResults,
     pub library: &'a [library::Row],
     /// The file name of the chart.
     pub chart: &'a str,
@@ -88,6 +90,7 @@ impl Report<'_> {
         page.push_str(&self.packed.markdown());
         self.write_operations(&mut page);
         page.push_str(&self.beyond.markdown());
+        page.push_str(&self.cuckoo.markdown());
         page.push_str(&self.windows.markdown());
         self.write_library(&mut page);
         for subject in self.plan.subjects {
