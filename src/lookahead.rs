@@ -1,6 +1,6 @@
 //! Lookahead: prefetches the memory that the next command will read, before the server runs the command.
 //!
-//! BF.ADD and BF.EXISTS wait for one cache line of a filter. If the filter is large, fetching that line from memory
+//! BF.ADD and BF.EXISTS wait for one cache line of a filter, CF.ADD and CF.EXISTS for two. If the filter is large, fetching that line from memory
 //! takes longer than the rest of the command. The server passes each command to a command filter as soon as it has
 //! parsed it. Before the command runs, the server still looks it up, checks permissions and limits, and opens the key:
 //!
@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::callback::catch_panic;
 use crate::configuration;
-use crate::family;
+use crate::family::{BLOOM, CUCKOO, Family};
 use crate::ffi::call;
 use crate::server::{Arg, Context};
 use oxbloom_filter::Filter;
@@ -73,7 +73,7 @@ fn slot<T>(name: u64, f: impl FnOnce(&Cell<Option<CachedHint>>) -> T) -> T {
     CACHE.with(|cache| f(&cache[(name % SLOTS as u64) as usize]))
 }
 
-/// Prefetches for commands of our family with three arguments, the name included, such as `BF.EXISTS key item`.
+/// Prefetches for commands of our families with three arguments, the name included, such as `BF.EXISTS key item`.
 ///
 /// # Safety
 ///
@@ -87,8 +87,11 @@ unsafe extern "C" fn look_ahead(command: *mut raw::RedisModuleCommandFilterCtx) 
         // SAFETY: the command has three arguments, which live for the time of the call.
         let [name, key, item] =
             [0, 1, 2].map(|index| unsafe { Arg::new(call!(RedisModule_CommandFilterArgGet(command, index))) });
-        let prefix = family::BLOOM.prefix.as_bytes();
-        if !name.bytes().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix)) {
+        let is_of = |family: &Family| {
+            let prefix = family.prefix.as_bytes();
+            name.bytes().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        };
+        if !is_of(&BLOOM) && !is_of(&CUCKOO) {
             return;
         }
         let key = xxh3_64(key.bytes());

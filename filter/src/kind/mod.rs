@@ -28,6 +28,7 @@ use crate::stored::section::MAX_SECTIONS;
 use crate::window::Window;
 use classic::layer::ClassicHint;
 use cuckoo::CuckooSpec;
+use cuckoo::layer::CuckooHint;
 
 /// A counting filter that stands for a cuckoo filter.
 pub type NativeCuckooFilter = counting::CountingFilter<counting::figures::CuckooFigures>;
@@ -373,6 +374,8 @@ pub enum PrefetchHint {
     },
     /// The newest layer of a classic filter.
     Classic(ClassicHint),
+    /// The newest layer of a cuckoo filter.
+    Cuckoo(CuckooHint),
 }
 
 impl PrefetchHint {
@@ -382,6 +385,7 @@ impl PrefetchHint {
         match self {
             PrefetchHint::Blocks { blocks, seed } => blocks.prefetch(Hash::xxh3(item, *seed)),
             PrefetchHint::Classic(hint) => hint.prefetch(item),
+            PrefetchHint::Cuckoo(hint) => hint.prefetch(Hasher::Cuckoo.hash(item)),
         }
     }
 }

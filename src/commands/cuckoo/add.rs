@@ -12,6 +12,7 @@ use crate::commands::redisbloom;
 use crate::commands::replication::{Changed, Replay, replicate};
 use crate::configuration;
 use crate::filter_key::WriteKey;
+use crate::lookahead;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
@@ -63,13 +64,13 @@ fn add_arguments(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: On
     let failure = addition.run(ctx, keyspace, stored, rejected)?;
     let handled = failure.map_or(items.len(), |(handled, _)| handled);
     ctx.reply_array(handled + usize::from(failure.is_some()));
+    // As in RedisBloom: in RESP3, CF.INSERT has booleans, which are false if the filter was full.
+    let has_booleans = on_duplicate == OnDuplicate::Count && ctx.has_maps();
     for (&stored, &rejected) in stored.iter().zip(&*rejected).take(handled) {
-        match on_duplicate {
-            // In RESP3, these are booleans in RedisBloom, and a client cannot tell a rejected item from one that is
-            // present.
-            _ if ctx.has_maps() && on_duplicate == OnDuplicate::Count => ctx.reply_bool(stored),
-            _ if rejected => ctx.reply_signed(-1),
-            _ => ctx.reply_integer(stored.into()),
+        if has_booleans {
+            ctx.reply_bool(stored);
+        } else {
+            ctx.reply_signed(if rejected { -1 } else { stored.into() });
         }
     }
     failure.map_or(Ok(()), |(_, error)| Err(error))
@@ -109,6 +110,7 @@ impl Addition<'_> {
             key = create_and_open(ctx, name, key, self.options)?;
         }
         let filter = key.filter().ok_or(Error::NotFound)?;
+        lookahead::remember(ctx, name, filter);
         let layers = filter.cuckoo().map_or(0, |filter| filter.chain().len());
         if layers >= configuration::cuckoo_max_expansions() && !ctx.is_replicated_or_loading() {
             return Err(Error::MaxExpansions);

@@ -15,7 +15,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::array::{Bytes, WORD};
+use crate::array::{Bytes, RawSpan, WORD};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::hash::cuckoo::{self, other_bucket};
@@ -75,6 +75,25 @@ impl CuckooLayerSpec {
         let has_sound_buckets = self.buckets.is_power_of_two() && self.buckets <= MAX_BUCKETS;
         let is_sound = has_sound_buckets && (1..=MAX_BUCKET_SIZE).contains(&self.bucket_size);
         is_sound.then(|| self.buckets * u64::from(self.bucket_size))
+    }
+}
+
+/// The place of the buckets of a layer, which may be gone.
+#[derive(Clone, Copy, Debug)]
+pub struct CuckooHint {
+    slots: RawSpan<1>,
+    bucket_size: usize,
+    /// The number of buckets, minus 1.
+    mask: u64,
+}
+
+impl CuckooHint {
+    /// Prefetches both buckets of an item. If the layer is gone, this has no effect.
+    #[inline]
+    pub fn prefetch(&self, hash: Hash) {
+        for bucket in [hash.first, hash.second] {
+            self.slots.prefetch(((bucket & self.mask) as usize).wrapping_mul(self.bucket_size));
+        }
     }
 }
 
@@ -149,11 +168,10 @@ impl CuckooLayer {
         entry.buckets.into_iter().find_map(|bucket| self.find_in(bucket, content))
     }
 
-    /// Prefetches the two buckets.
+    /// Returns the place of the buckets.
     #[inline]
-    pub fn prefetch(&self, entry: Entry) {
-        let span = self.slots.span();
-        entry.buckets.iter().for_each(|&bucket| span.prefetch(self.range(bucket).start));
+    pub fn hint(&self) -> CuckooHint {
+        CuckooHint { slots: self.slots.span(), bucket_size: self.bucket_size, mask: self.mask }
     }
 
     /// Returns true if the fingerprint is in one of its buckets.
