@@ -893,7 +893,9 @@ pub(crate) fn events(subscriber: &mut Wire) -> Vec<String> {
         let event = channel.text().rsplit(':').next().unwrap().to_owned();
         match event.as_str() {
             "end" => return events,
-            event if event.starts_with("bf.") => events.push(format!("{event} {}", key.text())),
+            event if event.starts_with("bf.") || event.starts_with("cf.") => {
+                events.push(format!("{event} {}", key.text()))
+            }
             _ => {}
         }
     }

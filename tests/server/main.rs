@@ -5,6 +5,7 @@ mod classic;
 mod commands;
 mod configuration;
 mod counting;
+mod cuckoo;
 mod datatype;
 mod expiry;
 mod forgetting;

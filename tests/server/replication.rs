@@ -19,13 +19,13 @@ pub(crate) fn pair() -> Pair {
 
 pub(crate) fn master_setup() -> Setup {
     with_debug(Setup::oxbloom())
-        .module_arguments("error-rate 0.02 initial-size 20 lookahead-size 1")
+        .module_arguments("error-rate 0.02 initial-size 20 lookahead-size 1 cf-initial-size 20")
         .set("repl-diskless-sync-delay 0")
 }
 
 pub(crate) fn replica_setup() -> Setup {
     with_debug(Setup::oxbloom())
-        .module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7")
+        .module_arguments("error-rate 0.3 initial-size 5 expansion-factor 7 cf-layout classic cf-bucket-size 5")
         .set("repl-diskless-sync-delay 0")
 }
 

@@ -16,6 +16,16 @@ pub fn run_words<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> Re
     command.query(connection)
 }
 
+/// Runs a command, and returns its reply, in which some elements may be errors.
+pub fn raw<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> Value {
+    let mut command = redis::Cmd::new();
+    words.iter().for_each(|word| {
+        command.arg(word.as_ref());
+    });
+    connection.send_packed_command(&command.get_packed_command()).expect("a connection");
+    connection.recv_response().expect("a reply")
+}
+
 /// Runs a command that must succeed, and reads its reply as `T`.
 pub fn ask<T: FromRedisValue>(connection: &mut Connection, words: &str) -> T {
     let value = run(connection, words).unwrap_or_else(|error| panic!("{words}: {error}"));

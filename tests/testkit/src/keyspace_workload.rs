@@ -2,7 +2,8 @@
 
 use redis::{Connection, Value};
 
-use crate::command::{ask, item, many, run, run_words};
+use crate::command::{ask, item, many, raw, run, run_words};
+use crate::cuckoo_workload::CuckooWorkload;
 use crate::info::{filter_info, info_field, is_filter};
 use crate::keyspace_model::KeyspaceModel;
 use crate::random::Random;
@@ -22,18 +23,24 @@ pub struct KeyspaceWorkload {
     /// The prefix of the keys.
     prefix: String,
     model: KeyspaceModel<u64>,
+    cuckoo: CuckooWorkload,
 }
 
 impl KeyspaceWorkload {
     pub fn new(prefix: &str) -> KeyspaceWorkload {
-        KeyspaceWorkload { prefix: prefix.to_owned(), model: KeyspaceModel::default() }
+        KeyspaceWorkload {
+            prefix: prefix.to_owned(),
+            model: KeyspaceModel::default(),
+            cuckoo: CuckooWorkload::new(prefix),
+        }
     }
 
     /// Runs a random command, or several that belong together. Returns them as text.
     pub fn step(&mut self, random: &mut Random, client: &mut Connection) -> String {
         let key = format!("{}key{}", self.prefix, random.below(KEYS));
         let other = format!("{}key{}", self.prefix, random.below(KEYS));
-        match random.below(21) {
+        match random.below(28) {
+            21.. => self.cuckoo.step(random, client),
             0..3 => self.add(client, "BF.ADD", &key, &[], &[random.below(ITEMS)]),
             3..7 => {
                 let numbers = some_items(random, 80);
@@ -139,7 +146,7 @@ impl KeyspaceWorkload {
                 return Err(format!("{key}: item {number} is missing"));
             }
         }
-        Ok(())
+        self.cuckoo.check([master, replica])
     }
 
     /// Adds items. Those that the server acknowledged must be present from now on.
@@ -154,10 +161,8 @@ impl KeyspaceWorkload {
         let mut words: Vec<Vec<u8>> = [command, key].map(|word| word.as_bytes().to_vec()).to_vec();
         words.extend(options.iter().map(|option| option.as_bytes().to_vec()));
         words.extend(numbers.iter().map(|&number| item(number)));
-        let mut packed = redis::Cmd::new();
-        packed.arg(&words);
         // The last element of an array may be an error.
-        let reply = client.req_packed_command_raw(&packed);
+        let reply = raw(client, &words);
         let acknowledged = match &reply {
             Value::Int(_) => 1,
             Value::Array(answers) => answers.iter().filter(|answer| matches!(answer, Value::Int(_))).count(),
@@ -244,18 +249,6 @@ impl KeyspaceWorkload {
             }
         }
         format!("transaction on {keys:?} {numbers:?}")
-    }
-}
-
-/// Runs a command, and returns its reply, in which some elements may be errors.
-trait RawReply {
-    fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value;
-}
-
-impl RawReply for Connection {
-    fn req_packed_command_raw(&mut self, command: &redis::Cmd) -> Value {
-        self.send_packed_command(&command.get_packed_command()).expect("a connection");
-        self.recv_response().expect("a reply")
     }
 }
 

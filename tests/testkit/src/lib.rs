@@ -5,8 +5,8 @@
 //! - [`clock`]: servers whose clock the tests stop, for filters that forget;
 //! - [`counting_model`], [`keyspace_model`]: models of the items that a filter, or the filters of a key space, must
 //!   contain;
-//! - [`filter_model`], [`counting_workload`], [`windowed_workload`], [`keyspace_workload`]: filters on a server with
-//!   such models, and random commands that are checked against them;
+//! - [`filter_model`], [`counting_workload`], [`cuckoo_workload`], [`windowed_workload`], [`keyspace_workload`]: filters
+//!   on a server with such models, and random commands that are checked against them;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
 //! - [`payload`], [`forgery`]: DUMP payloads and their parts, and filters with forged numbers;
 //! - [`proxy`], [`memory`]: links that break, servers short of memory;
@@ -27,6 +27,7 @@ pub mod clock;
 pub mod command;
 pub mod counting_model;
 pub mod counting_workload;
+pub mod cuckoo_workload;
 pub mod filter_model;
 pub mod forgery;
 pub mod info;

@@ -71,7 +71,8 @@ pub fn aof_commands(folder: &Path) -> Vec<Vec<Vec<u8>>> {
 /// Returns the module's commands in a server's append-only files, as [`shown`]. This leaves out MULTI and EXEC: servers
 /// before 7.0 put each command into a transaction.
 pub fn aof_commands_shown(folder: &Path) -> Vec<String> {
-    aof_commands(folder).iter().map(|command| shown(command)).filter(|command| command.starts_with("BF.")).collect()
+    let is_ours = |command: &String| ["BF.", "CF."].iter().any(|prefix| command.starts_with(prefix));
+    aof_commands(folder).iter().map(|command| shown(command)).filter(is_ours).collect()
 }
 
 /// Returns the commands in an append-only file, each with its byte range.
