@@ -85,6 +85,29 @@ fn a_replica_follows_creation_and_growth() {
 }
 
 #[test]
+fn a_replica_creates_cuckoo_filters_with_all_options() {
+    let pair = pair();
+    let (mut master, mut replica) = pair.clients();
+    for (key, command) in [
+        ("added", "CF.ADD added a"),
+        ("reserved", "CF.RESERVE reserved 100 BUCKETSIZE 4 MAXITERATIONS 7 EXPANSION 4 SEED 5 ERROR 0.001"),
+        ("seeded", "CF.INSERT seeded CAPACITY 100 SEED 5 ERROR 0.001 ITEMS a a b"),
+        ("new", "CF.INSERTNX new LAYOUT native CAPACITY 50 ITEMS a a b"),
+        ("classic", "CF.INSERT classic LAYOUT classic CAPACITY 50 ITEMS a a b"),
+        ("expiring", "CF.INSERT expiring EX 1000 ITEMS a"),
+        ("expiring-classic", "CF.INSERTNX expiring-classic PX 1000000 LAYOUT classic ITEMS a b"),
+    ] {
+        run(&mut master, command).unwrap();
+        wait_for_replica(&mut master, &mut replica);
+        let infos = [&mut master, &mut replica].map(|client| ask::<String>(client, &format!("CF.DEBUG {key}")));
+        assert_eq!(infos[0], infos[1], "{command}");
+        assert_eq!(digest(&mut master), digest(&mut replica), "{command}");
+        let times = [&mut master, &mut replica].map(|client| ask::<i64>(client, &format!("PTTL {key}")));
+        assert!(times.iter().all(|&time| (time > 900_000) == key.starts_with("expiring")), "{command}: {times:?}");
+    }
+}
+
+#[test]
 fn commands_that_changed_nothing_are_not_replicated() {
     let pair = pair();
     let (mut master, mut replica) = pair.clients();
