@@ -104,6 +104,7 @@ impl Format for CuckooFormat {
             request(slots, admit)?;
             CuckooLayer::from_slots(source.array(slots)?, spec).ok_or(DecodeError::Corrupt)
         })?;
+        let Numbers { items, removals, .. } = numbers;
         Ok(Filter::from(CuckooFilter::from_layers(spec, layers, items, removals).into_content()?))
     }
 
