@@ -1,4 +1,4 @@
-//! Compares two replies to a line, as far as two Bloom filters can agree.
+//! Compares two replies to a line, as far as two filters can agree.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,16 +18,21 @@ const VANISHING: f64 = 1e-200;
 /// The usual capacities, expansions and cursors are lower.
 const HUGE: i64 = 10_000_000;
 
+/// A cuckoo filter with a higher expansion takes all memory when it has grown twice.
+const USUAL_EXPANSION: i64 = 8;
+
 const FULL: &str = "ERR non scaling filter is full";
 
 /// The state of the key space, which must be the same on both sides.
 #[derive(Default)]
 pub(crate) struct Comparison {
     keys: HashMap<Vec<u8>, Content>,
-    /// True if the filters of both sides must be the same, bit for bit.
+    /// True if the filters of both sides must be the same, bit for bit. Cuckoo filters always are.
     strict: bool,
     /// The number of lines whose replies had an intended difference.
     pub explained: usize,
+    /// True if the replies to the last line had one.
+    is_last_explained: bool,
 }
 
 enum Content {
@@ -96,7 +101,8 @@ impl Comparison {
     pub(crate) fn compare(&mut self, line: &Line, theirs: &Reply, ours: &Reply) -> Result<(), String> {
         let holds_other_type = matches!(self.keys.get(line.key()), Some(Content::OtherType));
         let differences = Difference::all_of(line, holds_other_type);
-        if theirs != ours && Difference::explain(&differences, theirs, ours) {
+        self.is_last_explained = theirs != ours && Difference::explain(&differences, theirs, ours);
+        if self.is_last_explained {
             self.explained += 1;
             return Ok(());
         }
@@ -191,10 +197,17 @@ impl Comparison {
 
     /// Returns true if the line may have left different filters, or one that must not be used any further.
     pub(crate) fn must_start_over(&self, line: &Line) -> bool {
-        let creates = ["BF.RESERVE", "BF.INSERT"].contains(&line.command().as_str());
         let is_huge = |word: &Vec<u8>| number(word).is_some_and(|number| number > HUGE);
-        let vanishes = error_rate(line) > 0.0 && error_rate(line) < VANISHING;
-        creates && (vanishes || !Difference::all_of(line, false).is_empty() || line.arguments().iter().any(is_huge))
+        match line.command().as_str() {
+            "BF.RESERVE" | "BF.INSERT" | "CF.RESERVE" | "CF.INSERT" | "CF.INSERTNX" => {
+                let vanishes = error_rate(line) > 0.0 && error_rate(line) < VANISHING;
+                let explodes = line.command() == "CF.RESERVE" && expansion(line) > Some(USUAL_EXPANSION);
+                let differs = !Difference::all_of(line, false).is_empty();
+                vanishes || explodes || differs || line.arguments().iter().any(is_huge)
+            }
+            "CF.LOADCHUNK" => self.is_last_explained,
+            _ => false,
+        }
     }
 
     /// Forgets the key, which was deleted on both sides.
@@ -233,6 +246,12 @@ fn option<'a>(line: &'a Line, name: &[u8]) -> Option<&'a Vec<u8>> {
     let options = line.arguments().split(|word| word.eq_ignore_ascii_case(b"ITEMS")).next().unwrap_or(&[]);
     let place = options.iter().position(|word| word.eq_ignore_ascii_case(name));
     place.and_then(|place| options.get(place + 1))
+}
+
+/// Returns the expansion of the filter that a CF.RESERVE creates.
+fn expansion(line: &Line) -> Option<i64> {
+    let mut options = line.arguments().iter().skip_while(|word| !word.eq_ignore_ascii_case(b"EXPANSION"));
+    options.nth(1).and_then(|value| number(value))
 }
 
 /// Returns the items that a line adds.

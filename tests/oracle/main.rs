@@ -1,6 +1,6 @@
 //! RedisBloom 2.8.2 and this module side by side: both get the same lines, and their replies must be the same.
 //!
-//! [`lines`] generates command lines, valid and invalid. [`compare`] compares the replies, and keeps track of the
+//! [`lines`] generates command lines, valid and invalid, of one family of commands. [`compare`] compares the replies, and keeps track of the
 //! items, since two Bloom filters may have different false positives. [`differences`] lists the intended
 //! differences between replies. Each has a test that shows both sides.
 
@@ -12,7 +12,7 @@ mod lines;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 use compare::Comparison;
-use lines::{Line, Lines};
+use lines::{Line, bloom, cuckoo};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, oxbloom, redisbloom};
 
@@ -60,7 +60,7 @@ impl Pair {
         let theirs = format!("ERROR_RATE 1e-18 INITIAL_SIZE {DEFAULT_CAPACITY}");
         let ours = match layout {
             Layout::Native => theirs.clone(),
-            Layout::Classic => format!("{theirs} bf-layout classic"),
+            Layout::Classic => format!("{theirs} bf-layout classic cf-layout classic"),
         };
         let servers = [(redisbloom(), &theirs), (oxbloom(), &ours)]
             .map(|(module, arguments)| Setup::with_module(module).module_arguments(arguments).start());
@@ -90,14 +90,12 @@ impl Pair {
         ours
     }
 
-    /// Sends random lines, and compares the replies.
-    fn compare(&mut self, seed: u64) {
+    /// Sends lines that were generated from a seed, and compares the replies.
+    fn compare(&mut self, seed: u64, lines: impl Iterator<Item = Line>) {
         self.agree("FLUSHALL");
         let mut comparison = Comparison::new(self.layout == Layout::Classic);
-        let mut lines = Lines::new(seed);
         let mut sent: Vec<(Line, Reply, Reply)> = Vec::new();
-        for number in 0..LINES_PER_SEED {
-            let line = lines.next_line();
+        for (number, line) in lines.take(LINES_PER_SEED).enumerate() {
             let (theirs, ours) = self.run_words(&line.words);
             let verdict = comparison.compare(&line, &theirs, &ours);
             sent.push((line, theirs, ours));
@@ -138,32 +136,42 @@ impl Pair {
     }
 }
 
-fn compare_all(protocol: Protocol, layout: Layout) {
+fn compare_all<L: Iterator<Item = Line>>(protocol: Protocol, layout: Layout, lines: fn(u64) -> L) {
     let mut pair = Pair::start_with(protocol, layout);
     let new_seeds = (0..NEW_SEEDS).map(|_| RandomState::new().build_hasher().finish());
     for seed in SEEDS.into_iter().chain(new_seeds) {
-        pair.compare(seed);
+        pair.compare(seed, lines(seed));
     }
 }
 
 #[test]
 fn thousands_of_lines_get_the_same_replies_in_resp2() {
-    compare_all(Protocol::Resp2, Layout::Native);
+    compare_all(Protocol::Resp2, Layout::Native, bloom::Lines::new);
 }
 
 #[test]
 fn thousands_of_lines_get_the_same_replies_in_resp3() {
-    compare_all(Protocol::Resp3, Layout::Native);
+    compare_all(Protocol::Resp3, Layout::Native, bloom::Lines::new);
 }
 
 #[test]
 fn classic_filters_are_the_same_bit_for_bit_in_resp2() {
-    compare_all(Protocol::Resp2, Layout::Classic);
+    compare_all(Protocol::Resp2, Layout::Classic, bloom::Lines::new);
 }
 
 #[test]
 fn classic_filters_are_the_same_bit_for_bit_in_resp3() {
-    compare_all(Protocol::Resp3, Layout::Classic);
+    compare_all(Protocol::Resp3, Layout::Classic, bloom::Lines::new);
+}
+
+#[test]
+fn cuckoo_filters_are_the_same_bit_for_bit_in_resp2() {
+    compare_all(Protocol::Resp2, Layout::Classic, cuckoo::Lines::new);
+}
+
+#[test]
+fn cuckoo_filters_are_the_same_bit_for_bit_in_resp3() {
+    compare_all(Protocol::Resp3, Layout::Classic, cuckoo::Lines::new);
 }
 
 #[test]
