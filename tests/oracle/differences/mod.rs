@@ -133,7 +133,7 @@ impl Difference {
             }
             "BF.INSERT" => find_in_options(arguments, &BLOOM_INSERT, &mut found),
             "CF.RESERVE" => {
-                if line.words.len() % 2 == 0 {
+                if line.words.len().is_multiple_of(2) {
                     found.push(Difference::ArgumentIsNamed);
                 }
                 if CUCKOO_RESERVE.valued.iter().any(|word| line.key().eq_ignore_ascii_case(word.as_bytes())) {
