@@ -18,7 +18,7 @@ const UNKNOWN: &str = "Unknown argument received";
 const REPEATED: &str = "ERR repeated argument: give each option once";
 const NO_SEED: &str = "ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
 const NO_RATE: &str = "ERR classic cuckoo filters have no error rate: leave out ERROR, or add LAYOUT native";
-const BAD_RATE: &str = "Bad argument received";
+const BAD_RATE: &str = "ERR (0 < error rate range < 1) ";
 const BAD_TIME: &str = "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0";
 const FOREIGN_CHUNK: &str =
     "ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
