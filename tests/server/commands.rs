@@ -63,6 +63,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     command("cf.info", "CF.INFO key", 2, false, true, READS),
     command("cf.debug", "CF.DEBUG key", 2, false, true, READS),
     command("cf.compact", "CF.COMPACT key", 2, true, false, UPDATES),
+    command("cf.convert", "CF.CONVERT key", 2, true, false, UPDATES),
     command("cf.scandump", "CF.SCANDUMP key 0", 3, false, false, READS),
     command("cf.loadchunk", "CF.LOADCHUNK key 1 data", 4, true, false, UPDATES),
 ];
@@ -1114,6 +1115,7 @@ fn each_command_is_documented_with_all_its_arguments() {
         ("cf.info", "key"),
         ("cf.debug", "key"),
         ("cf.compact", "key"),
+        ("cf.convert", "key"),
         ("cf.scandump", "key iterator"),
         ("cf.loadchunk", "key iterator data"),
     ];

@@ -144,7 +144,7 @@ fn info_and_debug_describe_the_filter_that_was_asked_for() {
         // The least power of two of buckets that is not below 5000 / 3. The expansion is rounded up to a power of two.
         let size = match layout {
             "classic" => Reply::Integer(40 + 16 + 3 * 2048),
-            _ => Reply::Integer(layout_figure(&mut server.connect(), "native-cuckoo", "bytes").cast_signed()),
+            _ => Reply::Integer(layout_figure(&mut server.connect(), "native_cuckoo", "bytes").cast_signed()),
         };
         let fields = [
             ("Size", size),
@@ -285,8 +285,8 @@ fn bad_options_get_the_errors_of_redisbloom_and_create_nothing() {
         ("CF.RESERVE key 100 EXPANSION x BUCKETSIZE x MAXITERATIONS x", "Couldn't parse MAXITERATIONS"),
         ("CF.RESERVE key 100 LAYOUT other", layout),
         ("CF.RESERVE key 100 SEED -1", seed),
-        ("CF.RESERVE key 100 ERROR 0", "Bad argument received"),
-        ("CF.RESERVE key 100 ERROR x", "Bad error rate"),
+        ("CF.RESERVE key 100 ERROR 0", "ERR (0 < error rate range < 1) "),
+        ("CF.RESERVE key 100 ERROR x", "ERR bad error rate"),
         ("CF.RESERVE key 100 LAYOUT classic ERROR 0.1", no_rate),
         ("CF.RESERVE key 100 SEED 7 LAYOUT classic", no_seed),
         ("CF.RESERVE key 100 SEED 7 SEED 7", repeated),
@@ -343,8 +343,7 @@ fn options_create_the_filter_and_must_not_contradict_an_existing_one() {
     assert_eq!(digest_of(&mut connection, "b"), digest_of(&mut connection, "d"));
     client.run("CF.INSERT other CAPACITY 100 SEED 7 ERROR 0.01 ITEMS x");
     assert_ne!(digest_of(&mut connection, "b"), digest_of(&mut connection, "other"));
-    let kind =
-        "ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
+    let kind = "ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
     let seed = "ERR the filter exists with another SEED: leave out SEED, or use another key";
     for (options, text) in [
         ("a LAYOUT classic", kind),
@@ -466,14 +465,15 @@ fn only_commands_that_change_a_filter_are_announced_and_written() {
         let insert = format!("CF.INSERTNX new LAYOUT {layout} EX 5000 ITEMS a a");
         let made = [&["cf.reserve new"][..], &["cf.add new"]].concat();
         // Each command with its events, and the starts of the commands in the append-only file.
-        let steps: [(&str, &[&str], &[&str]); 19] = [
+        let steps: [(&str, &[&str], &[&str]); 20] = [
             (&long, &["cf.reserve key"], &[created]),
             (&long, &[], &[]),
             ("CF.ADD key a", &["cf.add key"], &["CF.ADD key a"]),
             ("CF.ADD key a", &["cf.add key"], &["CF.ADD key a"]),
             ("CF.ADDNX key a", &[], &[]),
             ("CF.ADDNX key b", &["cf.add key"], &["CF.INSERT key NOCREATE ITEMS b"]),
-            ("CF.INSERT key ITEMS a c", &["cf.add key"], &["CF.INSERT key NOCREATE ITEMS a c"]),
+            ("CF.INSERT key ITEMS a c", &["cf.add key"], &["CF.INSERT key ITEMS a c"]),
+            ("CF.INSERT key NOCREATE ITEMS a", &["cf.add key"], &["CF.INSERT key NOCREATE ITEMS a"]),
             ("CF.INSERTNX key ITEMS a d c", &["cf.add key"], &["CF.INSERT key NOCREATE ITEMS d"]),
             ("CF.INSERTNX key ITEMS a d c", &[], &[]),
             ("CF.INSERT none NOCREATE ITEMS a", &[], &[]),

@@ -203,8 +203,8 @@ fn the_server_reports_the_type_and_encoding_of_a_filter() {
             let start = ["counting", "windowed", "rolling", "classic", "cuckoo-classic", "cuckoo"];
             let layout = match start.into_iter().find(|name| key.starts_with(name)) {
                 Some("rolling") => "windowed",
-                Some("cuckoo") => "native-cuckoo",
-                Some("cuckoo-classic") => "cuckoo",
+                Some("cuckoo") => "native_cuckoo",
+                Some("cuckoo-classic") => "classic_cuckoo",
                 layout => layout.unwrap_or("native"),
             };
             assert_eq!(ask::<String>(&mut client, &format!("TYPE {key}")), name);

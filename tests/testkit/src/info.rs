@@ -14,7 +14,7 @@ pub fn filter_info(client: &mut Connection, key: &str) -> Vec<Value> {
     let layout = layout_of(client, key);
     let family = if layout.ends_with("cuckoo") { "CF" } else { "BF" };
     let mut facts: Vec<Value> = ask(client, &format!("{family}.INFO {key}"));
-    if ["counting", "native-cuckoo"].contains(&layout.as_str()) {
+    if ["counting", "native_cuckoo"].contains(&layout.as_str()) {
         let size = facts.iter().position(|fact| *fact == Value::SimpleString("Size".to_owned())).expect("a size");
         facts.drain(size..size + 2);
     }
@@ -37,8 +37,8 @@ pub fn is_filter(client: &mut Connection, key: &str) -> bool {
 /// Returns the layout of a filter by its name in INFO. Cuckoo filters have data types of their own.
 pub fn layout_of(client: &mut Connection, key: &str) -> String {
     match ask::<String>(client, &format!("TYPE {key}")).as_str() {
-        "oxcuckoo-" => "native-cuckoo".to_owned(),
-        "MBbloomCF" => "cuckoo".to_owned(),
+        "oxcuckoo-" => "native_cuckoo".to_owned(),
+        "MBbloomCF" => "classic_cuckoo".to_owned(),
         _ => info_field(client, key, "LAYOUT"),
     }
 }
@@ -73,7 +73,8 @@ pub const LAYOUTS: [(&str, &str); 4] = [
 ];
 
 /// The layouts of cuckoo filters, likewise.
-pub const CUCKOO_LAYOUTS: [(&str, &str); 2] = [("native-cuckoo", "LAYOUT native SEED 7"), ("cuckoo", "LAYOUT classic")];
+pub const CUCKOO_LAYOUTS: [(&str, &str); 2] =
+    [("native_cuckoo", "LAYOUT native SEED 7"), ("classic_cuckoo", "LAYOUT classic")];
 
 /// Returns the names of all layouts in INFO.
 pub fn all_layouts() -> [&'static str; LAYOUTS.len() + CUCKOO_LAYOUTS.len()] {
@@ -107,7 +108,7 @@ pub type Sums = [Gauges; LAYOUTS.len() + CUCKOO_LAYOUTS.len()];
 pub fn add_gauges(client: &mut Connection, key: &str, sums: &mut Sums) {
     let layout = layout_of(client, key);
     let gauges = match layout.as_str() {
-        "native-cuckoo" | "cuckoo" => cuckoo_gauges(client, key),
+        "native_cuckoo" | "classic_cuckoo" => cuckoo_gauges(client, key),
         _ => {
             let [layers, bytes] = ["FILTERS", "SIZE"].map(|field| info_field(client, key, field));
             let is_windowed = layout == "windowed";
