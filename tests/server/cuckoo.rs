@@ -7,7 +7,7 @@ use crate::commands::{COMMANDS, WRONG_TYPE, events, protocols};
 use crate::replication::{master_setup, replica_setup};
 use testkit::command::{item, many};
 use testkit::cuckoo_workload::CuckooWorkload;
-use testkit::filter_model::FilterModel;
+use testkit::filter_model::{Family, FilterModel};
 use testkit::info::{Sums, add_gauges, assert_figures_add_up, digest, digest_of, layout_figure, used_memory};
 use testkit::memory::{MIB, create, grow, limit};
 use testkit::persistence::{aof_commands_shown, rewrite_aof};
@@ -406,16 +406,16 @@ fn a_copy_in_chunks_is_the_same_and_goes_on_alike() {
         let mut model = FilterModel::cuckoo(layout);
         model.add(&mut connection, 0..3000);
         many::<Vec<i64>>(&mut connection, "CF.INSERT", layout, &[1, 1, 2]);
-        let chunks = dump(&mut client, layout);
+        let chunks = client.scan_dump_of(Family::Cuckoo, layout);
         assert!(chunks.len() > if layout == "classic" { 5 } else { 1 });
         for (cursor, data) in &chunks {
-            assert_eq!(load(&mut client, "copy", *cursor, data), ok(), "{layout}");
+            assert_eq!(client.load_chunk_of(Family::Cuckoo, "copy", *cursor, data), ok(), "{layout}");
         }
         // A chunk that is loaded again changes nothing. The header is that of a filter that exists.
         let (_, header) = &chunks[0];
-        assert_eq!(load(&mut client, "copy", 1, header), Reply::error("ERR item exists"));
+        assert_eq!(client.load_chunk_of(Family::Cuckoo, "copy", 1, header), Reply::error("ERR item exists"));
         let (cursor, data) = &chunks[chunks.len() - 1];
-        assert_eq!(load(&mut client, "copy", *cursor, data), ok(), "{layout}");
+        assert_eq!(client.load_chunk_of(Family::Cuckoo, "copy", *cursor, data), ok(), "{layout}");
         let mut copy = model.at("copy");
         assert_eq!(digest_of(&mut connection, layout), digest_of(&mut connection, "copy"));
         assert_eq!(model.add(&mut connection, 5000..6000), copy.add(&mut connection, 5000..6000));
@@ -423,31 +423,13 @@ fn a_copy_in_chunks_is_the_same_and_goes_on_alike() {
         // Chunks from before must not overwrite the new items.
         let before = digest(&mut connection);
         for (cursor, data) in &chunks[1..] {
-            let reply = load(&mut client, "copy", *cursor, data);
+            let reply = client.load_chunk_of(Family::Cuckoo, "copy", *cursor, data);
             assert!(reply.is_error() || reply == ok() && layout == "classic", "{reply:?}");
             copy.observe(&mut connection);
         }
         assert!(layout == "classic" || digest(&mut connection) == before);
         client.run("DEL copy");
     }
-}
-
-/// Returns all chunks of a filter, each with its cursor, starting with the header.
-fn dump(client: &mut Wire, key: &str) -> Vec<(i64, Vec<u8>)> {
-    let mut chunks: Vec<(i64, Vec<u8>)> = Vec::new();
-    loop {
-        let cursor = chunks.last().map_or(0, |(cursor, _)| *cursor);
-        let reply = client.run(&format!("CF.SCANDUMP {key} {cursor}"));
-        match reply.elements() {
-            [Reply::Integer(0), Reply::NullBulk] => return chunks,
-            [Reply::Integer(next), Reply::Bulk(data)] if *next > cursor => chunks.push((*next, data.clone())),
-            _ => panic!("{reply:?}"),
-        }
-    }
-}
-
-fn load(client: &mut Wire, key: &str, cursor: i64, data: &[u8]) -> Reply {
-    client.run_words(&[b"CF.LOADCHUNK", key.as_bytes(), cursor.to_string().as_bytes(), data])
 }
 
 #[test]

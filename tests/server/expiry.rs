@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use redis::Connection;
 
-use testkit::info::{info_field, info_number};
+use testkit::info::{info_number, layout_of};
 use testkit::replication::{Pair, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
@@ -16,7 +16,7 @@ use crate::replication::{pair, replica_setup};
 const FAR: i64 = 4_102_444_800;
 
 /// Commands that create a filter: the parts before and after the options.
-const CREATIONS: [(&str, &str); 8] = [
+const CREATIONS: [(&str, &str); 12] = [
     ("BF.RESERVE key 0.01 100", ""),
     ("BF.RESERVE key 0.01 100 COUNTING", ""),
     ("BF.RESERVE key 0.01 100 LAYOUT classic", ""),
@@ -25,7 +25,16 @@ const CREATIONS: [(&str, &str); 8] = [
     ("BF.RESERVE key 0.01 100 WINDOW 604800", ""),
     ("BF.RESERVE key 0.01 100 ROLLING", ""),
     ("BF.INSERT key WINDOW 604800 REFRESH TTL 1000", "ITEMS a b"),
+    ("CF.RESERVE key 100", ""),
+    ("CF.RESERVE key 100 LAYOUT classic", ""),
+    ("CF.INSERT key", "ITEMS a b"),
+    ("CF.INSERTNX key LAYOUT classic", "ITEMS a b"),
 ];
+
+/// Returns the prefix of the commands of a line, `BF` or `CF`.
+fn family(line: &str) -> &str {
+    line.split('.').next().expect("a prefix")
+}
 
 /// Returns a range that contains the time at which a key expires, in milliseconds since 1970. The range is wide before
 /// 7.0: the first releases of Redis 6.2 only let modules set a relative TTL.
@@ -58,11 +67,12 @@ fn a_key_is_created_with_a_ttl() {
             assert!(expire_time(&mut client, "key").contains(&(1000 * FAR)), "{before} {option}");
         }
         // The TTL belongs to the key, so later additions do not change it.
-        run(&mut client, "BF.INSERT key EX 5 ITEMS c").unwrap();
+        let insert = format!("{}.INSERT key", family(before));
+        run(&mut client, &format!("{insert} EX 5 ITEMS c")).unwrap();
         assert!(expire_time(&mut client, "key").contains(&(1000 * FAR)), "{before}");
         run(&mut client, "PERSIST key").unwrap();
         for (item, option) in [("d", "EX 5"), ("e", "EXAT 1")] {
-            assert!(run(&mut client, &format!("BF.INSERT key {option} ITEMS {item}")).is_ok(), "{before} {option}");
+            assert!(run(&mut client, &format!("{insert} {option} ITEMS {item}")).is_ok(), "{before} {option}");
         }
         assert_eq!(ask::<i64>(&mut client, "PTTL key"), -1, "{before}");
     }
@@ -122,7 +132,7 @@ fn a_key_whose_time_is_over_is_created_and_gone() {
                 }
                 // The first releases of Redis 6.2 only let modules set a TTL, so that a millisecond is left.
                 wait_until("the key has expired", || ask::<i64>(&mut client, "EXISTS key") == 0);
-                assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key a"), 0, "{line}");
+                assert_eq!(ask::<i64>(&mut client, &format!("{}.EXISTS key a", family(before))), 0, "{line}");
                 // The next creation does not meet the key that is over.
                 run(&mut client, &format!("{before} {after}")).unwrap();
                 wait_for_replica(&mut client, &mut reader);
@@ -166,7 +176,7 @@ fn a_replica_and_a_restart_keep_the_ttl() {
             let there = expire_time(&mut reader, key);
             assert!(agree(time, &there), "{key}: {time:?}, replica {there:?}");
             assert!(key.starts_with("in") || there.contains(&4_102_444_800_123), "{key}");
-            let layouts = [&mut client, &mut reader].map(|client| info_field::<String>(client, key, "LAYOUT"));
+            let layouts = [&mut client, &mut reader].map(|client| layout_of(client, key));
             assert_eq!(layouts[0], layouts[1], "{key}");
         }
         for rewritten in [false, true] {
@@ -243,7 +253,7 @@ fn setting_a_ttl_is_an_event() {
     for (before, after) in CREATIONS {
         client.run("DEL key");
         client.run(&format!("{before} EX 100 {after}"));
-        client.run("BF.INSERT key EX 100 ITEMS c");
+        client.run(&format!("{}.INSERT key EX 100 ITEMS c", family(before)));
         client.run("PUBLISH __keyspace@0__:key end");
         let mut events = Vec::new();
         loop {
@@ -255,11 +265,12 @@ fn setting_a_ttl_is_an_event() {
             events.push(event);
         }
         events.retain(|event| !["del", "new"].contains(&event.as_str()));
-        let expected: &[&str] = if after.is_empty() {
-            &["bf.reserve", "expire", "bf.add"]
-        } else {
-            &["bf.reserve", "bf.add", "expire", "bf.add"]
-        };
-        assert_eq!(events, expected, "{before}");
+        let expected: &[&str] =
+            if after.is_empty() { &["reserve", "expire", "add"] } else { &["reserve", "add", "expire", "add"] };
+        let expected = expected.iter().map(|event| match *event {
+            "expire" => "expire".to_owned(),
+            event => format!("{}.{event}", family(before).to_lowercase()),
+        });
+        assert_eq!(events, expected.collect::<Vec<_>>(), "{before}");
     }
 }

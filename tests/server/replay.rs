@@ -4,8 +4,8 @@
 use redis::Connection;
 
 use crate::replication::pair;
-use testkit::filter_model::FilterModel;
-use testkit::info::{LAYOUTS, digest, digest_of};
+use testkit::filter_model::{Family, FilterModel};
+use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, digest_of, is_redisblooms, reserving};
 use testkit::persistence::{append_to_aof, rewrite_aof};
 use testkit::replication::wait_for_replica;
 use testkit::server::{server_name_and_version, server_version, with_aof};
@@ -32,7 +32,7 @@ fn commands(server: &Server) -> impl FnMut(&str) + use<> {
 }
 
 /// Commands that create the filter `k`. Some read another filter, `other`.
-const CREATIONS: [&str; 7] = [
+const CREATIONS: [&str; 11] = [
     "BF.RESERVE k 0.01 100 SEED 7 LAYOUT native",
     "BF.RESERVE k 0.01 100 SEED 7 COUNTING",
     "BF.RESERVE k 0.01 100 LAYOUT classic",
@@ -40,6 +40,10 @@ const CREATIONS: [&str; 7] = [
     "BF.ADD k item",
     "BF.INSERT k LAYOUT classic ITEMS item",
     "BF.MERGE k 1 other",
+    "CF.RESERVE k 100 SEED 7 EXPANSION 3",
+    "CF.RESERVE k 100 LAYOUT classic",
+    "CF.ADD k item",
+    "CF.INSERTNX k LAYOUT classic ITEMS item",
 ];
 
 /// Creates the filter `k`. The server has no key of that name, but its replicas and its append-only file have the key
@@ -52,12 +56,14 @@ fn create_despite_obstacle(server: &Server, creation: &str, obstacle: &[&str]) {
     run_words(&mut client, obstacle).unwrap();
     without_replication(&mut client, &["DEL", "k"]);
     run_line(creation);
-    FilterModel::new("k").add(&mut client, 0..200);
+    let mut model = if creation.starts_with("CF") { FilterModel::cuckoo("k") } else { FilterModel::new("k") };
+    model.add(&mut client, 0..200);
 }
 
-const OBSTACLES: [&[&str]; 4] = [
+const OBSTACLES: [&[&str]; 5] = [
     &["BF.RESERVE", "k", "0.01", "100"],
     &["BF.INSERT", "k", "CAPACITY", "7", "LAYOUT", "classic", "ITEMS", "a", "b"],
+    &["CF.INSERT", "k", "LAYOUT", "classic", "ITEMS", "a"],
     &["SET", "k", "text"],
     &["RPUSH", "k", "element"],
 ];
@@ -97,34 +103,40 @@ fn a_replica_has_what_its_master_created_whatever_was_in_the_way() {
 }
 
 /// Writes chunks for `keys` to the append-only file, in which these keys hold nothing, a text, and another filter.
-fn send_foreign_chunks(server: &Server, keys: &[&str; 3], words: &str) {
+fn send_foreign_chunks(server: &Server, keys: &[&str; 3], layout: (&str, &str)) {
     let mut client = server.connect();
     let mut run_line = commands(server);
-    run_line(&format!("BF.RESERVE source 0.01 1000 {words}"));
-    FilterModel::new("source").add(&mut client, 0..500);
-    let chunks = Wire::resp2(server).scan_dump("source");
+    run_line(&reserving("source", "0.01 1000", layout));
+    let mut source = FilterModel::of_layout(layout.0, "source");
+    let family = source.family;
+    source.add(&mut client, 0..500);
+    let chunks = Wire::resp2(server).scan_dump_of(family, "source");
     let (cursor, header) = &chunks[0];
-    assert_eq!(Wire::resp2(server).load_chunk("blank", *cursor, header), Reply::simple("OK"));
+    assert_eq!(Wire::resp2(server).load_chunk_of(family, "blank", *cursor, header), Reply::simple("OK"));
     let blank: Vec<u8> = ask(&mut client, "DUMP blank");
     let [absent, text, other] = keys;
     run_line(&format!("SET {text} text"));
-    run_line(&format!("BF.RESERVE {other} 0.001 3 EXPANSION 1 SEED 1"));
+    run_line(&format!(
+        "{}.RESERVE {other} {} EXPANSION 1 SEED 1",
+        family.prefix(),
+        if family == Family::Bloom { "0.001 3" } else { "8" }
+    ));
     for key in keys {
         without_replication(&mut client, &["DEL", key]);
         without_replication(&mut client, &[&b"RESTORE"[..], key.as_bytes(), b"0", &blank]);
         for (cursor, data) in &chunks[1..] {
-            let loaded = Wire::resp2(server).load_chunk(key, *cursor, data);
+            let loaded = Wire::resp2(server).load_chunk_of(family, key, *cursor, data);
             assert_eq!(loaded, Reply::simple("OK"));
         }
     }
-    assert!(!ask::<bool>(&mut client, &format!("BF.EXISTS {absent} nothing")));
+    assert!(!ask::<bool>(&mut client, &format!("{}.EXISTS {absent} nothing", family.prefix())));
 }
 
 #[test]
 fn a_chunk_that_matches_no_filter_is_rejected_and_the_server_starts() {
-    for (layout, words) in LAYOUTS {
+    for (layout, options) in LAYOUTS.into_iter().chain(CUCKOO_LAYOUTS) {
         let server = with_aof("no").start();
-        send_foreign_chunks(&server, &["absent", "text", "other"], words);
+        send_foreign_chunks(&server, &["absent", "text", "other"], (layout, options));
         let source = digest_of(&mut server.connect(), "source");
         let (folder, _) = server.shut_down();
         let server = with_aof("no").on(folder).start();
@@ -132,9 +144,13 @@ fn a_chunk_that_matches_no_filter_is_rejected_and_the_server_starts() {
         assert_eq!(digest_of(&mut client, "source"), source);
         assert!(!ask::<bool>(&mut client, "EXISTS absent"));
         assert_eq!(ask::<String>(&mut client, "GET text"), "text");
-        assert_eq!(ask::<u64>(&mut client, "BF.CARD other"), 0);
+        let model = FilterModel::of_layout(layout, "other");
+        assert!(model.with_reply(&mut client, &(0..500).collect::<Vec<_>>(), true).is_empty(), "{layout}");
         for key in ["absent", "text", "other"] {
-            let message = format!("rejected BF.LOADCHUNK '{key}' from the master or the append-only file: ");
+            let message = format!(
+                "rejected {}.LOADCHUNK '{key}' from the master or the append-only file: ",
+                model.family.prefix()
+            );
             assert!(server.log().contains(&message), "{layout}: {key}:\n{}", server.log());
         }
     }
@@ -142,19 +158,21 @@ fn a_chunk_that_matches_no_filter_is_rejected_and_the_server_starts() {
 
 #[test]
 fn the_server_exits_at_a_damaged_chunk_whatever_the_key_holds() {
-    let with_checksums = LAYOUTS.into_iter().filter(|(layout, _)| *layout != "classic");
-    for ((_, words), key) in with_checksums.flat_map(|layout| ["absent", "text", "other"].map(|key| (layout, key))) {
+    let with_checksums = LAYOUTS.into_iter().chain(CUCKOO_LAYOUTS).filter(|(layout, _)| !is_redisblooms(layout));
+    for (layout, key) in with_checksums.flat_map(|layout| ["absent", "text", "other"].map(|key| (layout, key))) {
         let server = with_aof("no").start();
         let mut client = server.connect();
-        run(&mut client, &format!("BF.RESERVE source 0.01 1000 {words}")).unwrap();
-        FilterModel::new("source").add(&mut client, 0..500);
-        let (cursor, mut chunk) = Wire::resp2(&server).scan_dump("source").remove(1);
+        run(&mut client, &reserving("source", "0.01 1000", layout)).unwrap();
+        let mut source = FilterModel::of_layout(layout.0, "source");
+        source.add(&mut client, 0..500);
+        let (cursor, mut chunk) = Wire::resp2(&server).scan_dump_of(source.family, "source").remove(1);
         run(&mut client, "SET text text").unwrap();
-        run(&mut client, "BF.RESERVE other 0.001 3").unwrap();
+        run(&mut client, &reserving("other", "0.001 8", layout)).unwrap();
+        let command = format!("{}.LOADCHUNK", source.family.prefix());
         let (folder, _) = server.shut_down();
         let middle = chunk.len() / 2;
         chunk[middle] ^= 1;
-        append_to_aof(folder.path(), &[&[b"BF.LOADCHUNK", key.as_bytes(), cursor.to_string().as_bytes(), &chunk]]);
+        append_to_aof(folder.path(), &[&[command.as_bytes(), key.as_bytes(), cursor.to_string().as_bytes(), &chunk]]);
         with_aof("no").on(folder).must_not_start(&["rejected a chunk of the append-only file: "]);
     }
 }
@@ -225,12 +243,19 @@ fn our_own_commands_create_the_same_filters_whatever_the_settings_are() {
         "BF.RESERVE grows 0.01 100 EXPANSION 3",
         "BF.RESERVE zero 0.01 100 EXPANSION 0",
         "BF.INSERT classic LAYOUT classic ITEMS a",
+        "CF.ADD cuckoo a",
+        "CF.INSERT copies ITEMS a a b",
+        "CF.INSERTNX seeded SEED 3 ERROR 0.1 CAPACITY 64 ITEMS a a",
+        "CF.RESERVE short 100 EXPANSION 0 BUCKETSIZE 7 MAXITERATIONS 3",
+        "CF.INSERT cuckoo-classic LAYOUT classic ITEMS a a",
+        "CF.DEL copies a",
     ] {
         run_line(line);
     }
     let before = digest(&mut server.connect());
     let (folder, _) = server.shut_down();
-    let server = with_aof("no").module_arguments("LAYOUT classic").on(folder).start();
+    let others = "LAYOUT classic cf-layout classic cf-bucket-size 9 cf-expansion-factor 8 cf-max-expansions 1";
+    let server = with_aof("no").module_arguments(others).on(folder).start();
     assert_eq!(digest(&mut server.connect()), before);
 }
 

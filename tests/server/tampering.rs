@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use testkit::filter_model::{FilterModel, use_in_every_way};
 use testkit::forgery::first_string;
-use testkit::info::{LAYOUTS, digest};
+use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, is_redisblooms, reserving};
 use testkit::memory::{create, limited};
 use testkit::payload::{Part, Payload};
 use testkit::random::Random;
@@ -32,10 +32,10 @@ fn start() -> Server {
 }
 
 /// Creates the filter `source` with these parameters and a number of items.
-fn create_source(client: &mut Connection, kind: &str, words: &str, items: u64) {
+fn create_source(client: &mut Connection, kind: &str, layout: (&str, &str), items: u64) {
     run(client, "DEL source").unwrap();
-    run(client, &format!("BF.RESERVE source {kind} {words}")).unwrap();
-    FilterModel::new("source").add(client, 0..items);
+    run(client, &reserving("source", kind, layout)).unwrap();
+    FilterModel::of_layout(layout.0, "source").add(client, 0..items);
 }
 
 fn anywhere(random: &mut Random, length: usize) -> usize {
@@ -132,7 +132,7 @@ fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8>
             }
             (Part::Unsigned(number), _) => *number = forged_number(random),
             (Part::Double(number), _) => *number = random.one_of(&FLOATS),
-            (Part::String(first), _) if layout != "classic" && index == 0 => forge_first_string(random, first),
+            (Part::String(first), _) if !is_redisblooms(layout) && index == 0 => forge_first_string(random, first),
             (Part::String(bytes), _) => damage(random, bytes, 0),
         }
     }
@@ -145,10 +145,10 @@ fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8>
 fn a_payload_that_was_tampered_with_is_rejected_or_works() {
     let server = start();
     let mut client = server.connect();
-    for (layout, words) in LAYOUTS {
+    for (layout, words) in LAYOUTS.into_iter().chain(CUCKOO_LAYOUTS) {
         let mut originals = Vec::new();
         for (kind, items) in KINDS.into_iter().flat_map(|kind| [(kind, 0), (kind, 40)]) {
-            create_source(&mut client, kind, words, items);
+            create_source(&mut client, kind, (layout, words), items);
             originals.push(Payload::parse(&ask::<Vec<u8>>(&mut client, "DUMP source")));
         }
         run(&mut client, &format!("RENAME source {layout}")).unwrap();
@@ -168,7 +168,7 @@ fn a_payload_that_was_tampered_with_is_rejected_or_works() {
                 }
             }
             // A classic filter has no checksums, so changed bits are accepted.
-            let max = if layout == "classic" { rounds() / 2 } else { rounds() / 3 };
+            let max = if is_redisblooms(layout) { rounds() / 2 } else { rounds() / 3 };
             assert!(accepted < max, "{layout}: {accepted} of {} were accepted", rounds());
             assert_eq!(digest(&mut client), before);
         }
@@ -182,14 +182,14 @@ fn wrong_chunk(random: &mut Random, dumps: &[Vec<Chunk>], layout: &str) -> Chunk
     let (mut cursor, mut data) = chunks[anywhere(random, chunks.len())].clone();
     if cursor == 1 && random.chance(70) {
         let end = data.len();
-        if layout == "classic" {
+        if is_redisblooms(layout) {
             forge_header(random, &mut data, end)
         } else {
             forge_own_header(random, &mut data)
         };
     } else if random.chance(60) {
         damage(random, &mut data, 0);
-        if layout != "classic" && random.chance(50) {
+        if !is_redisblooms(layout) && random.chance(50) {
             renew_checksum(cursor, &mut data);
         }
     }
@@ -209,11 +209,15 @@ fn wrong_chunk(random: &mut Random, dumps: &[Vec<Chunk>], layout: &str) -> Chunk
 
 #[test]
 fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
-    const ERRORS: [&str; 8] = [
+    const ERRORS: [&str; 12] = [
         "ERR received bad data",
         "ERR invalid offset - no link found",
         "ERR invalid chunk - Too big for current filter",
         "ERR not found",
+        "ERR item exists",
+        "Invalid header",
+        "Invalid position",
+        "Couldn't load chunk!",
         "ERR received data of a later version: upgrade the module on this server",
         "ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0",
         create::FILTER_LIMIT,
@@ -222,37 +226,38 @@ fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
     let server = start();
     let (mut client, mut wire) = (server.connect(), Wire::resp2(&server));
     // Dumps of all layouts. Chunks of one layout are also offered to filters of the others.
-    let mut dumps: [Vec<Vec<Chunk>>; LAYOUTS.len()] = Default::default();
-    for (dumps, (_, words)) in dumps.iter_mut().zip(LAYOUTS) {
+    let layouts = LAYOUTS.into_iter().chain(CUCKOO_LAYOUTS).collect::<Vec<_>>();
+    let mut dumps: [Vec<Vec<Chunk>>; LAYOUTS.len() + CUCKOO_LAYOUTS.len()] = Default::default();
+    for (dumps, &layout) in dumps.iter_mut().zip(&layouts) {
         for (kind, items) in KINDS.into_iter().zip([0, 40, 40, 40, 300]) {
-            create_source(&mut client, kind, words, items);
-            dumps.push(wire.scan_dump("source"));
+            create_source(&mut client, kind, layout, items);
+            dumps.push(wire.scan_dump_of(FilterModel::of_layout(layout.0, "source").family, "source"));
         }
     }
     run(&mut client, "DEL source").unwrap();
-    for (at, (theirs, (layout, _))) in dumps.iter().zip(LAYOUTS).enumerate() {
+    for (at, (theirs, &(layout, _))) in dumps.iter().zip(&layouts).enumerate() {
         for (chunks, (kind, items)) in theirs.iter().zip(KINDS.into_iter().zip([0, 40, 40, 40, 300])) {
+            let mut target = FilterModel::of_layout(layout, "target");
             for (cursor, data) in chunks {
-                assert_eq!(wire.load_chunk("target", *cursor, data), Reply::simple("OK"));
+                assert_eq!(wire.load_chunk_of(target.family, "target", *cursor, data), Reply::simple("OK"));
             }
-            let mut target = FilterModel::new("target");
             target.items.extend(0..items);
             for mut random in [Random(2), Random::unpredictable()] {
                 for _ in 0..rounds() / KINDS.len() {
                     let foreign = random.chance(15);
-                    let others = 1 + anywhere(&mut random, LAYOUTS.len() - 1);
-                    let source = if foreign { (at + others) % LAYOUTS.len() } else { at };
-                    let chunk = wrong_chunk(&mut random, &dumps[source], LAYOUTS[source].0);
+                    let others = 1 + anywhere(&mut random, layouts.len() - 1);
+                    let source = if foreign { (at + others) % layouts.len() } else { at };
+                    let chunk = wrong_chunk(&mut random, &dumps[source], layouts[source].0);
                     let key = random.one_of(&["target", "nokey"]);
                     let before = digest(&mut client);
-                    match wire.load_chunk(key, chunk.0, &chunk.1) {
+                    match wire.load_chunk_of(target.family, key, chunk.0, &chunk.1) {
                         Reply::Simple(_) if key == "nokey" => {
                             use_in_every_way(&mut client, "nokey");
                             assert_eq!(run(&mut client, "DEL nokey"), Ok(Value::Int(1)));
                         }
                         // A classic filter has no chunk at the cursors of our own. At its own, it accepts any bits.
                         Reply::Simple(_) => assert!(
-                            !foreign || layout == "classic" && chunk.0 < chunk::FIRST_CHUNK_CURSOR as i64,
+                            !foreign || is_redisblooms(layout) && chunk.0 < chunk::FIRST_CHUNK_CURSOR as i64,
                             "{kind}: a {layout} filter took a chunk of another layout: {chunk:?}"
                         ),
                         Reply::Error(error) => {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use redis::{Connection, Value};
 
-use crate::command::{ABSENT, ask, error_text, item, many, run_words};
+use crate::command::{ABSENT, ask, error_text, item, many, run, run_words};
 use crate::info::{filter_info, info_field, layout_of};
 use crate::random::Random;
 
@@ -54,6 +54,11 @@ impl FilterModel {
     /// Returns the model of an empty cuckoo filter.
     pub fn cuckoo(key: &str) -> FilterModel {
         FilterModel { family: Family::Cuckoo, ..FilterModel::new(key) }
+    }
+
+    /// Returns the model of an empty filter of a layout, given by its name in INFO.
+    pub fn of_layout(layout: &str, key: &str) -> FilterModel {
+        if layout.ends_with("cuckoo") { FilterModel::cuckoo(key) } else { FilterModel::new(key) }
     }
 
     /// Returns a model of the same items under another key.
@@ -124,21 +129,27 @@ impl FilterModel {
 
 /// Uses a filter that was created from untrusted data. Added items must be found, and no command may hang.
 pub fn use_in_every_way(client: &mut Connection, key: &str) {
+    let layout = layout_of(client, key);
+    let model = FilterModel::of_layout(&layout, key);
+    let (prefix, is_bloom) = (model.family.prefix(), model.family == Family::Bloom);
     let mut pipe = redis::pipe();
-    for question in ["BF.INFO", "BF.DEBUG", "BF.CARD", "DUMP", "DEBUG DIGEST-VALUE", "MEMORY USAGE"] {
+    let questions = ["INFO", "DEBUG"].map(|verb| format!("{prefix}.{verb}"));
+    let others = ["BF.CARD", "DUMP", "DEBUG DIGEST-VALUE", "MEMORY USAGE"].into_iter().skip(usize::from(!is_bloom));
+    for question in questions.iter().map(String::as_str).chain(others) {
         question.split(' ').chain([key]).enumerate().fold(&mut pipe, |pipe, (index, word)| match index {
             0 => pipe.cmd(word),
             _ => pipe.arg(word),
         });
     }
-    for field in ["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "ESTIMATED"] {
+    for field in ["ERROR", "SEED", "LAYOUT", "FILL", "FPR", "ESTIMATED"].iter().filter(|_| is_bloom) {
         pipe.cmd("BF.INFO").arg(key).arg(field);
     }
-    pipe.cmd("BF.SCANDUMP").arg(key).arg(1);
+    pipe.cmd(&format!("{prefix}.SCANDUMP")).arg(key).arg(1);
     let _: Vec<Value> = pipe.query(client).expect("answers");
-    let is_counting = info_field::<String>(client, key, "LAYOUT") == "counting";
+    let is_counting = !is_bloom || layout == "counting";
     // Time stands still in a script. Elsewhere the filter could forget the item first: its window may be a millisecond.
-    let add_and_look = "redis.call('BF.ADD', KEYS[1], ARGV[1]) return redis.call('BF.EXISTS', KEYS[1], ARGV[1])";
+    let add_and_look =
+        format!("redis.call('{prefix}.ADD', KEYS[1], ARGV[1]) return redis.call('{prefix}.EXISTS', KEYS[1], ARGV[1])");
     for n in 0..30 {
         let words = [b"EVAL", add_and_look.as_bytes(), b"1", key.as_bytes(), &item(n)];
         match run_words(client, &words).map_err(|error| error_text(&error)) {
@@ -146,20 +157,26 @@ pub fn use_in_every_way(client: &mut Connection, key: &str) {
                 assert_eq!(found, Value::Int(1));
                 // Removes every other item.
                 if is_counting && n % 2 == 1 {
-                    assert!(many::<Vec<u64>>(client, "BF.MCOUNT", key, &[n - 1, n]).iter().all(|&count| count > 0));
-                    assert_eq!(many::<Vec<u64>>(client, "BF.MDEL", key, &[n]), [1]);
+                    let command = format!("{prefix}.COUNT");
+                    assert!([n - 1, n].iter().all(|&number| many::<u64>(client, &command, key, &[number]) > 0));
+                    assert_eq!(many::<u64>(client, &format!("{prefix}.DEL"), key, &[n]), 1);
                 }
             }
             Err(error) => {
-                const KNOWN: [&str; 3] = [
+                const KNOWN: [&str; 5] = [
                     "non scaling filter is full",
                     "Insufficient memory to grow filter",
                     "problem inserting into filter",
+                    "Filter is full",
+                    "Maximum expansions reached",
                 ];
                 assert!(KNOWN.iter().any(|known| error.contains(known)), "{error}");
                 break;
             }
         }
+    }
+    if !is_bloom {
+        assert_eq!(run(client, &format!("CF.COMPACT {key}")), Ok(Value::Okay));
     }
 }
 

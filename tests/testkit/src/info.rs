@@ -76,6 +76,24 @@ pub const LAYOUTS: [(&str, &str); 4] = [
 pub const CUCKOO_LAYOUTS: [(&str, &str); 2] =
     [("native_cuckoo", "LAYOUT native SEED 7"), ("classic_cuckoo", "LAYOUT classic")];
 
+/// Returns the command that creates a filter of a layout, given the parameters of a BF.RESERVE: an error rate, a
+/// capacity, and EXPANSION or NONSCALING. A classic cuckoo filter has no error rate.
+pub fn reserving(key: &str, parameters: &str, (layout, options): (&str, &str)) -> String {
+    let cuckoo_rate = match layout {
+        "native_cuckoo" => "ERROR",
+        "classic_cuckoo" => "",
+        _ => return format!("BF.RESERVE {key} {parameters} {options}"),
+    };
+    let (rate, rest) = parameters.split_once(' ').expect("an error rate and a capacity");
+    let rate = if cuckoo_rate.is_empty() { String::new() } else { format!("{cuckoo_rate} {rate}") };
+    format!("CF.RESERVE {key} {} {rate} {options}", rest.replace("NONSCALING", "EXPANSION 0"))
+}
+
+/// Returns true if filters of a layout have RedisBloom's format, which has no checksums.
+pub fn is_redisblooms(layout: &str) -> bool {
+    ["classic", "classic_cuckoo"].contains(&layout)
+}
+
 /// Returns the names of all layouts in INFO.
 pub fn all_layouts() -> [&'static str; LAYOUTS.len() + CUCKOO_LAYOUTS.len()] {
     let mut names = LAYOUTS.into_iter().chain(CUCKOO_LAYOUTS).map(|(name, _)| name);

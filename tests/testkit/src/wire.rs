@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
+use crate::filter_model::Family;
 use crate::server::{PATIENCE, Server};
 
 /// A reply of RESP2 or RESP3.
@@ -178,24 +179,39 @@ impl Wire {
         self.receive()
     }
 
-    /// Returns all chunks of a filter from BF.SCANDUMP, each with its cursor, starting with the header.
+    /// Returns all chunks of a Bloom filter, each with its cursor, starting with the header.
     pub fn scan_dump(&mut self, key: &str) -> Vec<Chunk> {
+        self.scan_dump_of(Family::Bloom, key)
+    }
+
+    /// Returns all chunks of a filter, each with its cursor, starting with the header.
+    pub fn scan_dump_of(&mut self, family: Family, key: &str) -> Vec<Chunk> {
+        let end = match family {
+            Family::Bloom => Reply::bulk(""),
+            Family::Cuckoo => Reply::NullBulk,
+        };
         let mut chunks: Vec<Chunk> = Vec::new();
         loop {
             let cursor = chunks.last().map_or(0, |(cursor, _)| *cursor);
-            let reply = self.run(&format!("BF.SCANDUMP {key} {cursor}"));
-            let [Reply::Integer(next), Reply::Bulk(data)] = reply.elements() else { panic!("{reply:?}") };
+            let reply = self.run(&format!("{}.SCANDUMP {key} {cursor}", family.prefix()));
+            let [Reply::Integer(next), data] = reply.elements() else { panic!("{reply:?}") };
             if *next == 0 {
-                assert!(data.is_empty());
+                assert_eq!(*data, end);
                 return chunks;
             }
             assert!(*next > cursor, "{next} after {cursor}");
-            chunks.push((*next, data.clone()));
+            chunks.push((*next, data.bytes().to_vec()));
         }
     }
 
+    /// Loads a chunk of a Bloom filter.
     pub fn load_chunk(&mut self, key: &str, cursor: i64, data: &[u8]) -> Reply {
-        self.run_words(&[&b"BF.LOADCHUNK"[..], key.as_bytes(), cursor.to_string().as_bytes(), data])
+        self.load_chunk_of(Family::Bloom, key, cursor, data)
+    }
+
+    pub fn load_chunk_of(&mut self, family: Family, key: &str, cursor: i64, data: &[u8]) -> Reply {
+        let command = format!("{}.LOADCHUNK", family.prefix());
+        self.run_words(&[command.as_bytes(), key.as_bytes(), cursor.to_string().as_bytes(), data])
     }
 
     pub fn send<W: AsRef<[u8]>>(&mut self, words: &[W]) {
