@@ -5,7 +5,8 @@
 //! says, so that all replicas agree, also after a restart.
 //!
 //! Our own stream is recognized by its commands. It has BF.INSERT only with AT, the time of an addition. It creates our
-//! own filters with a BF.RESERVE of more than seven arguments, a header or a BF.MERGE, and classic filters with a header.
+//! own filters with a BF.RESERVE of more than seven arguments, a CF.RESERVE with all options, a header or a BF.MERGE, and
+//! classic filters with a header.
 //! A command that creates a filter in any other way comes from RedisBloom.
 
 use std::ptr;
@@ -22,6 +23,10 @@ use oxbloom_filter::internals::{ErrorRate, FilterKind};
 /// [`replicated`](super::option_rows::replicated).
 const MAX_RESERVE: usize = 7;
 
+/// The minimum number of arguments of our own CF.RESERVE in a stream: the command, the key, the capacity, and the values
+/// of six options with their names.
+const MIN_OUR_CUCKOO_RESERVE: usize = 3 + 2 * 6;
+
 /// The maximum error rate of filters in Redis 8.
 const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
@@ -35,9 +40,10 @@ pub(super) fn is_our_insert(args: Args) -> bool {
     args.at(2).is("AT")
 }
 
-/// Returns true if oxbloom wrote this CF.RESERVE: it ends with the layout.
+/// Returns true if oxbloom wrote this CF.RESERVE: it has all options, of which the last is the layout. RedisBloom's may
+/// have any, since it ignores those that it does not know.
 pub(super) fn is_our_cuckoo_reserve(args: Args) -> bool {
-    args.at(args.len() - 2).is("LAYOUT")
+    args.len() >= MIN_OUR_CUCKOO_RESERVE && args.at(args.len() - 2).is("LAYOUT")
 }
 
 /// Returns the default options of a family.
