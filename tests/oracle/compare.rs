@@ -197,23 +197,30 @@ impl Comparison {
 
     /// Returns true if the line may have left different filters, or one that must not be used any further.
     pub(crate) fn must_start_over(&self, line: &Line) -> bool {
-        let is_huge = |word: &Vec<u8>| number(word).is_some_and(|number| number > HUGE);
-        match line.command().as_str() {
-            "BF.RESERVE" | "BF.INSERT" | "CF.RESERVE" | "CF.INSERT" | "CF.INSERTNX" => {
-                let vanishes = error_rate(line) > 0.0 && error_rate(line) < VANISHING;
-                let explodes = line.command() == "CF.RESERVE" && expansion(line) > Some(USUAL_EXPANSION);
-                let differs = !Difference::all_of(line, false).is_empty();
-                vanishes || explodes || differs || line.arguments().iter().any(is_huge)
-            }
+        let differs = match line.command().as_str() {
             "CF.LOADCHUNK" => self.is_last_explained,
-            _ => false,
-        }
+            _ => creates(line) && !Difference::all_of(line, false).is_empty(),
+        };
+        differs || is_unsafe(line)
     }
 
     /// Forgets the key, which was deleted on both sides.
     pub(crate) fn forget(&mut self, line: &Line) {
         self.keys.remove(line.key());
     }
+}
+
+/// Returns true if the line creates filters of its parameters.
+fn creates(line: &Line) -> bool {
+    ["BF.RESERVE", "BF.INSERT", "CF.RESERVE", "CF.INSERT", "CF.INSERTNX"].contains(&line.command().as_str())
+}
+
+/// Returns true if the line may have left a filter that must not be used any further.
+pub(crate) fn is_unsafe(line: &Line) -> bool {
+    let is_huge = |word: &Vec<u8>| number(word).is_some_and(|number| number > HUGE);
+    let vanishes = error_rate(line) > 0.0 && error_rate(line) < VANISHING;
+    let explodes = line.command() == "CF.RESERVE" && expansion(line) > Some(USUAL_EXPANSION);
+    creates(line) && (vanishes || explodes || line.arguments().iter().any(is_huge))
 }
 
 pub(crate) fn number(word: &[u8]) -> Option<i64> {

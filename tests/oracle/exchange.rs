@@ -1,12 +1,14 @@
 //! Filters that move from RedisBloom to this module and back, by snapshots, append-only files, chunks and replication.
 //! Both sides have the same bits, report the same figures, and give the same replies, false positives included.
 
+mod cuckoo;
+
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
 use testkit::command::item;
-use testkit::filter_model::native_in_four_chunks;
+use testkit::filter_model::{Family, native_in_four_chunks};
 use testkit::info::info;
 use testkit::payload::{Part, Payload};
 use testkit::persistence::{aof_commands, rewrite_aof};
@@ -23,9 +25,12 @@ fn theirs() -> Setup {
     Setup::with_module(redisbloom())
 }
 
+/// The settings with which filters are RedisBloom's.
+const CLASSIC: &str = "bf-layout classic cf-layout classic";
+
 /// Returns the setup of this module with classic filters.
 fn ours() -> Setup {
-    Setup::with_module(oxbloom()).module_arguments("bf-layout classic")
+    Setup::with_module(oxbloom()).module_arguments(CLASSIC)
 }
 
 /// A filter's key, and its number of items. The items are numbered from 0.
@@ -34,9 +39,20 @@ struct Filled {
     items: u64,
 }
 
+/// The first part of the keys of cuckoo filters.
+const CUCKOO: &str = "cuckoo";
+
+/// The first part of the keys of cuckoo filters from which half of the items were removed.
+const REMOVED: &str = "cuckoo-removed";
+
+/// Returns the prefix of the commands on the filter of a key.
+fn family(key: &str) -> Family {
+    if key.starts_with(CUCKOO) { Family::Cuckoo } else { Family::Bloom }
+}
+
 /// Filters of many kinds: the key, the command that creates the filter, and the number of items. Some are created by
 /// additions, with the server's defaults. The last one has several chunks.
-const KINDS: [(&str, &str, u64); 10] = [
+const KINDS: [(&str, &str, u64); 19] = [
     ("empty", "BF.RESERVE empty 0.01 1000", 0),
     ("fixed", "BF.RESERVE fixed 0.05 4000 NONSCALING", 3_000),
     ("noted", "BF.INSERT noted CAPACITY 900 EXPANSION 5 NONSCALING ITEMS item", 500),
@@ -48,13 +64,31 @@ const KINDS: [(&str, &str, u64); 10] = [
     ("inserted", "BF.INSERT inserted CAPACITY 7 ERROR 0.2 ITEMS item", 100),
     // Layers of 11 KB and 25 MB.
     ("large", "BF.RESERVE large 0.01 8000 EXPANSION 2000", 9_000),
+    ("cuckoo-empty", "CF.RESERVE cuckoo-empty 1000", 0),
+    ("cuckoo-fixed", "CF.RESERVE cuckoo-fixed 5000 EXPANSION 0", 3_000),
+    ("cuckoo-doubled", "CF.RESERVE cuckoo-doubled 10 EXPANSION 2 MAXITERATIONS 5", 3_000),
+    ("cuckoo-linear", "CF.RESERVE cuckoo-linear 60 BUCKETSIZE 3", 600),
+    ("cuckoo-added", "CF.ADD cuckoo-added item", 2_000),
+    ("cuckoo-inserted", "CF.INSERT cuckoo-inserted CAPACITY 70 ITEMS item", 600),
+    ("cuckoo-removed", "CF.INSERTNX cuckoo-removed CAPACITY 500 ITEMS item", 4_000),
+    ("cuckoo-removed-fast", "CF.RESERVE cuckoo-removed-fast 4 BUCKETSIZE 1 EXPANSION 4", 1_000),
+    // Layers of 10 KB and 21 MB.
+    ("cuckoo-large", "CF.RESERVE cuckoo-large 10000 BUCKETSIZE 5 EXPANSION 2000", 20_000),
 ];
 
 fn fill(client: &mut Wire) -> Vec<Filled> {
     let fill = |(key, command, items)| {
         assert!(!client.run(command).is_error(), "{command}");
         add(client, key, 0, items);
-        Filled { key, items }
+        if !key.starts_with(REMOVED) {
+            return Filled { key, items };
+        }
+        for number in items / 2..items {
+            let removed = client.run_words(&words("CF.DEL", key, number, number + 1));
+            assert!(!removed.is_error(), "{key}: {removed:?}");
+        }
+        assert_eq!(client.run(&format!("CF.COMPACT {key}")), Reply::simple("OK"));
+        Filled { key, items: items / 2 }
     };
     KINDS.map(fill).into()
 }
@@ -64,11 +98,12 @@ fn words(command: &str, key: &str, from: u64, to: u64) -> Vec<Vec<u8>> {
     [command, key].into_iter().map(|word| word.as_bytes().to_vec()).chain(items).collect()
 }
 
-/// Adds items by BF.MADD and BF.INSERT in turn.
+/// Adds items by BF.MADD and BF.INSERT, or by CF.INSERT and CF.INSERTNX, in turn.
 fn add(client: &mut Wire, key: &str, from: u64, to: u64) {
-    for (index, start) in (from..to).step_by(1000).enumerate() {
-        let mut words = words(if index % 2 == 0 { "BF.MADD" } else { "BF.INSERT" }, key, start, to.min(start + 1000));
-        if index % 2 == 1 {
+    let commands = if family(key) == Family::Cuckoo { ["CF.INSERT", "CF.INSERTNX"] } else { ["BF.MADD", "BF.INSERT"] };
+    for (start, command) in (from..to).step_by(1000).zip(commands.into_iter().cycle()) {
+        let mut words = words(command, key, start, to.min(start + 1000));
+        if command != "BF.MADD" {
             words.insert(2, b"ITEMS".to_vec());
         }
         let reply = client.run_words(&words);
@@ -81,33 +116,40 @@ fn add(client: &mut Wire, key: &str, from: u64, to: u64) {
 struct Answers {
     facts: Vec<Reply>,
     dump: Reply,
+    present: Vec<bool>,
     absent: Vec<bool>,
 }
 
-/// Returns a server's replies about a filter. Panics if an item is missing.
+/// Returns a server's replies about a filter. Panics if an item is missing, unless others were removed: in a classic
+/// cuckoo filter with several layers, two items may be the same in one of them.
 fn answers(client: &mut Wire, filled: &Filled) -> Answers {
     let key = filled.key;
-    let facts = ["BF.INFO", "BF.DEBUG", "BF.CARD", "MEMORY USAGE", "TYPE"];
+    let family = family(key);
+    // The memory of a cuckoo filter includes that of its layers' descriptions, which RedisBloom does not count.
+    let facts: &[&str] = if family == Family::Cuckoo {
+        &["CF.INFO key", "CF.DEBUG key", "CF.COUNT key item", "TYPE key"]
+    } else {
+        &["BF.INFO key", "BF.DEBUG key", "BF.CARD key", "MEMORY USAGE key", "TYPE key"]
+    };
+    let facts = facts.iter().map(|question| client.run(&question.replace("key", key))).collect();
+    let mexists = format!("{}.MEXISTS", family.prefix());
     let mut found = |from: u64, to: u64| -> Vec<bool> {
         let starts = (from..to).step_by(1000);
-        let replies = starts.map(|start| client.run_words(&words("BF.MEXISTS", key, start, to.min(start + 1000))));
+        let replies = starts.map(|start| client.run_words(&words(&mexists, key, start, to.min(start + 1000))));
         replies.flat_map(|reply| reply.elements().iter().filter_map(Reply::as_bool).collect::<Vec<_>>()).collect()
     };
     let present = found(0, filled.items);
     assert_eq!(present.len() as u64, filled.items);
-    assert!(present.iter().all(|&present| present), "{key}: items are missing");
+    assert!(key.starts_with(REMOVED) || present.iter().all(|&present| present), "{key}: items are missing");
     let absent = found(ABSENT, ABSENT + 3000);
-    Answers {
-        facts: facts.map(|question| client.run(&format!("{question} {key}"))).into(),
-        dump: client.run(&format!("DUMP {key}")),
-        absent,
-    }
+    Answers { facts, dump: client.run(&format!("DUMP {key}")), present, absent }
 }
 
 fn assert_same(one: &mut Wire, other: &mut Wire, all: &[Filled]) {
     for filled in all {
         let (one, other) = (answers(one, filled), answers(other, filled));
         assert_eq!(one.facts, other.facts, "{}", filled.key);
+        assert_eq!(one.present, other.present, "{}", filled.key);
         assert_eq!(one.absent, other.absent, "{}", filled.key);
         assert!(one.dump == other.dump, "{}: dumps differ", filled.key);
     }
@@ -117,7 +159,7 @@ fn assert_same(one: &mut Wire, other: &mut Wire, all: &[Filled]) {
 fn add_to_both(clients: [&mut Wire; 2], all: &mut [Filled]) {
     let [one, other] = clients;
     for filled in all {
-        let more = if filled.key == "large" { 4_000 } else { 50 + filled.items / 10 };
+        let more = if filled.key.ends_with("large") { 4_000 } else { 50 + filled.items / 10 };
         add(one, filled.key, filled.items, filled.items + more);
         add(other, filled.key, filled.items, filled.items + more);
         filled.items += more;
@@ -177,15 +219,22 @@ fn chunks_of_either_are_loaded_by_the_other() {
         client.run("BF.RESERVE huge 0.01 26000000");
         add(&mut client, "huge", 0, 20_000);
         all.push(Filled { key: "huge", items: 20_000 });
+        // RedisBloom's dump of an empty cuckoo filter is empty.
+        all.retain(|filled| !client.scan_dump_of(family(filled.key), filled.key).is_empty());
+        assert!(all.len() >= KINDS.len());
         for filled in &all {
-            let written = client.scan_dump(filled.key);
+            let family = family(filled.key);
+            let written = client.scan_dump_of(family, filled.key);
             for (cursor, data) in &written {
-                assert_eq!(other.load_chunk(filled.key, *cursor, data), Reply::simple("OK"));
+                assert_eq!(other.load_chunk_of(family, filled.key, *cursor, data), Reply::simple("OK"));
             }
-            assert!(written == other.scan_dump(filled.key), "{}: chunks differ", filled.key);
+            let again = other.scan_dump_of(family, filled.key);
+            let is_same = written == again || filled.key == "cuckoo-empty" && again.is_empty();
+            assert!(is_same, "{}: chunks differ", filled.key);
         }
         assert_eq!(client.scan_dump("huge").len(), 1 + 3);
         assert_eq!(client.scan_dump("large").len(), 1 + 1 + 2);
+        assert_eq!(client.scan_dump_of(Family::Cuckoo, "cuckoo-large").len(), 1 + 1 + 2);
         assert_same(&mut client, &mut other, &all);
         add_to_both([&mut client, &mut other], &mut all);
         assert_same(&mut client, &mut other, &all);
@@ -244,7 +293,7 @@ fn an_append_only_file_of_either_is_loaded_by_the_other() {
                 }
                 if rewritten && preamble == "no" {
                     let names = aof_commands(server.folder()).into_iter().map(|words| words[0].to_ascii_uppercase());
-                    assert!(names.filter(|name| name == b"BF.LOADCHUNK").count() > all.len());
+                    assert!(names.filter(|name| name.ends_with(b"F.LOADCHUNK")).count() > all.len());
                 }
                 let other = log(reader()).on(copy_of(server.folder())).start();
                 let mut other_client = Wire::resp2(&other);
@@ -265,7 +314,7 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
     let defaults =
         |setup: Setup, layout: &str| setup.module_arguments(&format!("ERROR_RATE 0.03 INITIAL_SIZE 20 {layout}"));
     let theirs: BoxedStarter = Box::new(move || defaults(theirs(), ""));
-    let ours: BoxedStarter = Box::new(move || defaults(ours(), "bf-layout classic"));
+    let ours: BoxedStarter = Box::new(move || defaults(ours(), CLASSIC));
     for (master, replica) in [(&theirs, &ours), (&ours, &theirs)] {
         let master = master().set("repl-backlog-size 64mb").set("repl-diskless-sync-delay 0").start();
         let mut client = Wire::resp2(&master);
@@ -311,21 +360,27 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
     }
 }
 
-/// Creates filters by additions, and adds items to them, until the other end of the channel is dropped, also by a panic.
+/// Creates filters, most of them by additions, adds items to them, and removes some from one of them, until the other end of the channel is dropped, also by a panic.
 fn write_until(ended: &Receiver<()>, mut client: Wire) -> Vec<Filled> {
-    const KEYS: [&str; 4] = ["live-1", "live-2", "live-3", "live-4"];
+    const KEYS: [&str; 6] = ["live-1", "live-2", "cuckoo-removed-live", "live-3", "cuckoo-live", "live-4"];
     let mut all: Vec<Filled> = Vec::new();
     let mut random = Random::unpredictable();
     while ended.try_recv() == Err(TryRecvError::Empty) {
         let index = random.below(KEYS.len() as u64) as usize;
         if index >= all.len() {
-            all.push(Filled { key: KEYS[all.len()], items: 0 });
+            let key = KEYS[all.len()];
+            all.push(Filled { key, items: 0 });
+            if family(key) == Family::Cuckoo {
+                // With the default expansion, the filter would be full after 31,000 items.
+                assert_eq!(client.run(&format!("CF.RESERVE {key} 1000 EXPANSION 2")), Reply::simple("OK"));
+            }
         }
         let newest = all.len() - 1;
         let filled = &mut all[index.min(newest)];
         let more = 1 + random.below(30);
         if more == 1 {
-            let added = client.run_words(&words("BF.ADD", filled.key, filled.items, filled.items + 1));
+            let add = format!("{}.ADD", family(filled.key).prefix());
+            let added = client.run_words(&words(&add, filled.key, filled.items, filled.items + 1));
             assert!(!added.is_error());
         } else {
             add(&mut client, filled.key, filled.items, filled.items + more);
@@ -333,6 +388,13 @@ fn write_until(ended: &Receiver<()>, mut client: Wire) -> Vec<Filled> {
         // Most of these items are present.
         add(&mut client, filled.key, filled.items / 2, filled.items / 2 + 2);
         filled.items += more;
+        if filled.key.starts_with(REMOVED) {
+            let number = random.below(filled.items);
+            assert!(client.run_words(&words("CF.DEL", filled.key, number, number + 1)).as_bool().is_some());
+            if more < 3 {
+                assert_eq!(client.run(&format!("CF.COMPACT {}", filled.key)), Reply::simple("OK"));
+            }
+        }
     }
     all
 }
@@ -535,7 +597,7 @@ fn a_chunk_that_is_loaded_again_clears_no_bits_also_on_replicas() {
 /// RedisBloom accepts options that we reject, and replicates them. A replica must still get all acknowledged items.
 #[test]
 fn options_that_only_redisbloom_accepts_are_applied_in_its_commands() {
-    const LINES: [&str; 14] = [
+    const LINES: [&str; 22] = [
         "BF.INSERT letters CAP 9 ERRATIC 0.2 EX 3 ITEMS a b c",
         "BF.INSERT shorter c 9 er 0.2 e 3 i a b c",
         "BF.INSERT last CAPACITY 5 CAPACITY 6 ERROR 0.1 ERROR 0.3 ITEMS a",
@@ -550,6 +612,14 @@ fn options_that_only_redisbloom_accepts_are_applied_in_its_commands() {
         "BF.RESERVE cut 0.01 2 EXPANSION 4294967298",
         "BF.MADD cut a b c d e f g h",
         "BF.MADD unknown a b c d e f g h i j k l m n o",
+        "CF.INSERT cuckoo-letters cap 100 iffy a b c",
+        "CF.INSERTNX cuckoo-letters I c d e",
+        "CF.INSERT cuckoo-last CAPACITY 100 CAPACITY 300 ITEMS a",
+        "CF.RESERVE cuckoo-unknown 100 WHATEVER BUCKETSIZE 3 MAXITERATIONS 7 x",
+        "CF.RESERVE cuckoo-first 100 BUCKETSIZE 3 BUCKETSIZE x",
+        "CF.RESERVE cuckoo-layout 100 SEED 5 LAYOUT native",
+        "CF.RESERVE EXPANSION 100",
+        "CF.INSERT cuckoo-layout ITEMS a b a",
     ];
     let Pair { master, replica } = Pair::start(theirs().set("appendonly yes").set("appendfsync always"), ours());
     let mut client = Wire::resp2(&master);

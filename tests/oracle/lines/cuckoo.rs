@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use super::{Draw, Line};
 
 /// Keys. Frequent ones occur several times. The last two are also options of CF.RESERVE.
-const KEYS: &[&[u8]] =
+pub(crate) const KEYS: &[&[u8]] =
     &[b"a", b"a", b"a", b"b", b"b", b"b", b"c", b"c", b"d", b"d", b"", b"\xff\0\r\n", b"bucketsize", b"EXPANSION"];
 
 /// The commands, with their weights.

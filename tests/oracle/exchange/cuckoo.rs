@@ -1,0 +1,218 @@
+//! Cuckoo filters of RedisBloom's older versions, and streams of random commands between both modules.
+
+use super::*;
+use crate::compare::is_unsafe;
+use crate::lines::Line;
+use crate::lines::cuckoo::{KEYS, Lines};
+
+/// The number of random lines of a stream.
+const LINES: usize = 4000;
+
+/// Restores filters in all older versions of RedisBloom's file format. They have buckets of two slots, and do not grow
+/// faster.
+#[test]
+fn filters_of_all_versions_are_restored_and_used_as_in_redisbloom() {
+    let (their_server, our_server) =
+        (theirs().set("rdbcompression no").start(), ours().set("rdbcompression no").start());
+    let (mut theirs, mut ours) = (Wire::resp2(&their_server), Wire::resp2(&our_server));
+    theirs.run("CF.ADD key item");
+    let original = Payload::parse(theirs.run("DUMP key").bytes());
+    assert_eq!(original.encoding(), 4);
+    let mut random = Random(1);
+    for encoding in 0..4 {
+        for (layers, buckets) in [(1, 1), (1, 64), (2, 4), (5, 16)] {
+            let mut parts = [layers, buckets, 1000].map(Part::Unsigned).to_vec();
+            for _ in 0..layers {
+                let slots = (0..2 * buckets).map(|_| if random.chance(60) { random.below(256) as u8 } else { 0 });
+                parts.push(Part::String(slots.collect()));
+            }
+            let payload = original.with_parts(encoding, &parts);
+            let mut lines = vec![
+                vec![b"FLUSHALL".to_vec()],
+                vec![b"RESTORE".to_vec(), b"key".to_vec(), b"0".to_vec(), payload],
+                words("CF.MEXISTS", "key", 0, 300),
+            ];
+            lines.extend((0..40).map(|number| words("CF.DEL", "key", number, number + 1)));
+            lines.extend((0..60).map(|number| words("CF.ADD", "key", number, number + 1)));
+            for question in ["CF.DEBUG", "CF.INFO", "CF.COMPACT", "DUMP"] {
+                lines.push(words(question, "key", 0, 0));
+            }
+            for line in lines {
+                let (theirs, ours) = (theirs.run_words(&line), ours.run_words(&line));
+                let what = format!("encoding {encoding}, {layers} layers: {}", line[0].escape_ascii());
+                assert!(theirs == ours, "{what}: {theirs:?}, ours: {ours:?}");
+                assert!(!ours.is_error(), "{what}: {ours:?}");
+            }
+        }
+    }
+}
+
+/// RedisBloom's server dies of most of these.
+#[test]
+fn files_that_redisbloom_never_wrote_are_rejected() {
+    let server = ours().set("rdbcompression no").start();
+    let mut client = Wire::resp2(&server);
+    client.run("CF.RESERVE key 8");
+    let original = Payload::parse(client.run("DUMP key").bytes());
+    let whole = original.parts();
+    let old = [Part::Unsigned(1), Part::Unsigned(4), Part::Unsigned(0), Part::String(vec![0; 8])].to_vec();
+    let mut restore = |encoding, parts: &[Part]| {
+        let payload = original.with_parts(encoding, parts);
+        client.run_words(&[&b"RESTORE"[..], b"copy", b"0", &payload, b"REPLACE"])
+    };
+    assert_eq!(restore(4, &whole), Reply::simple("OK"));
+    for encoding in 0..4 {
+        assert_eq!(restore(encoding, &old), Reply::simple("OK"));
+    }
+    let with = |parts: &[Part], index: usize, part: Part| {
+        let mut parts = parts.to_vec();
+        parts[index] = part;
+        parts
+    };
+    let mut hostile: Vec<(u64, Vec<Part>)> = vec![(5, whole.clone()), (4, old.clone()), (3, whole.clone())];
+    for (index, number) in [
+        // Layers, buckets, removals.
+        (0, 0),
+        (0, 2),
+        (0, 65537),
+        (0, u64::MAX),
+        (1, 0),
+        (1, 3),
+        (1, 8),
+        (1, 1 << 63),
+        (3, u64::MAX),
+        // The bucket size, the maximum of iterations, the expansion, the buckets of the first layer.
+        (4, 0),
+        (4, 256),
+        (4, 258),
+        (5, 65536),
+        (6, 3),
+        (6, 65536),
+        (7, 8),
+        (7, u64::MAX),
+    ] {
+        hostile.push((4, with(&whole, index, Part::Unsigned(number))));
+        if index < 2 {
+            hostile.push((2, with(&old, index, Part::Unsigned(number))));
+        }
+    }
+    for length in [0, 7, 9, 1 << 20] {
+        hostile.push((4, with(&whole, 8, Part::String(vec![0; length]))));
+        hostile.push((1, with(&old, 3, Part::String(vec![0; length]))));
+    }
+    hostile.extend((0..whole.len()).map(|length| (4, whole[..length].to_vec())));
+    hostile.push((4, [&whole[..], &[Part::Unsigned(0)]].concat()));
+    for (encoding, parts) in &hostile {
+        let reply = restore(*encoding, parts);
+        assert_eq!(reply, Reply::error("ERR Bad data format"), "encoding {encoding}: {parts:?}");
+    }
+    assert!(server.is_alive());
+}
+
+/// Sends random lines, also invalid ones and those that only the master's module accepts. `is_sent` tells which.
+fn write(client: &mut Wire, seed: u64, is_sent: impl Fn(&Line) -> bool) {
+    for line in Lines::new(seed).take(LINES).filter(is_sent) {
+        client.run_words(&line.words);
+        if is_unsafe(&line) {
+            client.run_words(&[b"DEL", line.key()]);
+        }
+    }
+}
+
+/// Panics unless all keys have the same content on both servers, and some are filters with several layers.
+fn assert_same_keys(client: &mut Wire, other: &mut Wire) {
+    assert_eq!(client.run("DBSIZE"), other.run("DBSIZE"));
+    let mut deep = 0;
+    for key in KEYS {
+        let [dump, other_dump] = [&mut *client, &mut *other].map(|client| client.run_words(&[b"DUMP", *key]));
+        let [info, other_info] = [&mut *client, &mut *other].map(|client| client.run_words(&[b"CF.INFO", *key]));
+        assert_eq!(info, other_info, "{}", key.escape_ascii());
+        assert!(dump == other_dump, "{}: dumps differ", key.escape_ascii());
+        deep += usize::from(!info.is_error() && info.field("Number of filters").integer() > 1);
+    }
+    assert!(deep > 0, "no filter has several layers");
+}
+
+fn logging(setup: Setup) -> Setup {
+    setup.keeping_aof("no").set("appendfsync always")
+}
+
+/// RedisBloom replicates commands as they were sent, with options that this module rejects if a client sends them. It
+/// does not replicate chunks at all.
+#[test]
+fn random_commands_to_redisbloom_have_the_same_effect_on_a_replica_and_from_its_append_only_file() {
+    for seed in [1, 2, 3] {
+        let Pair { master, replica } = Pair::start(logging(theirs()), ours());
+        let mut client = Wire::resp2(&master);
+        let is_chunk = |line: &Line| {
+            line.command() == "CF.LOADCHUNK" && line.arguments().first().is_none_or(|cursor| cursor != b"1")
+        };
+        write(&mut client, seed, |line| !is_chunk(line));
+        wait_for_replica(&mut master.connect(), &mut replica.connect());
+        assert_same_keys(&mut client, &mut Wire::resp2(&replica));
+        let loaded = logging(ours()).on(copy_of(master.folder())).start();
+        assert_same_keys(&mut client, &mut Wire::resp2(&loaded));
+        rewrite_aof(&mut master.connect());
+        let rewritten = logging(ours()).on(copy_of(master.folder())).start();
+        assert_same_keys(&mut client, &mut Wire::resp2(&rewritten));
+        assert!(!replica.log().contains("CRITICAL"), "{}", replica.log());
+    }
+}
+
+#[test]
+fn random_commands_to_this_module_have_the_same_effect_on_redisbloom_and_from_an_append_only_file() {
+    for seed in [1, 2, 3] {
+        let Pair { master, replica } = Pair::start(logging(ours()), theirs());
+        let mut client = Wire::resp2(&master);
+        let is_native = |line: &Line| line.words.iter().any(|word| word == b"native");
+        write(&mut client, seed, |line| !is_native(line));
+        wait_for_replica(&mut master.connect(), &mut replica.connect());
+        assert_same_keys(&mut client, &mut Wire::resp2(&replica));
+        let loaded = logging(theirs()).on(copy_of(master.folder())).start();
+        assert_same_keys(&mut client, &mut Wire::resp2(&loaded));
+        rewrite_aof(&mut master.connect());
+        let rewritten = logging(theirs()).on(copy_of(master.folder())).start();
+        assert_same_keys(&mut client, &mut Wire::resp2(&rewritten));
+        assert!(!replica.log().contains("CRITICAL"), "{}", replica.log());
+    }
+}
+
+/// A replica must not reject what its master stored, even if a client could not add it.
+#[test]
+fn copies_of_one_item_that_redisbloom_stored_are_stored_on_a_replica() {
+    let Pair { master, replica } = Pair::start(theirs(), ours());
+    let (mut client, mut other) = (Wire::resp2(&master), Wire::resp2(&replica));
+    client.run("CF.RESERVE key 1024 EXPANSION 32768");
+    for _ in 0..5 {
+        assert_eq!(client.run("CF.ADD key item"), Reply::Integer(1));
+    }
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    assert_eq!(other.run("CF.COUNT key item"), Reply::Integer(5));
+    assert_eq!(client.run("CF.INFO key"), other.run("CF.INFO key"));
+}
+
+/// RedisBloom cannot misread native filters.
+#[test]
+fn redisbloom_rejects_native_filters_that_stand_for_cuckoo_filters() {
+    let server = Setup::with_module(oxbloom()).start();
+    let mut client = Wire::resp2(&server);
+    client.run("CF.RESERVE key 1000");
+    add(&mut client, "cuckoo-key", 0, 3_000);
+    let their_server = theirs().start();
+    let mut theirs_client = Wire::resp2(&their_server);
+    theirs_client.run("CF.RESERVE taken 1000");
+    let before = theirs_client.run("DUMP taken");
+    let dump = client.run("DUMP cuckoo-key");
+    let restored = theirs_client.run_words(&[&b"RESTORE"[..], b"key", b"0", dump.bytes()]);
+    assert_eq!(restored, Reply::error("ERR Bad data format"));
+    let chunks = client.scan_dump_of(Family::Cuckoo, "cuckoo-key");
+    assert!(chunks.len() > 1);
+    assert_eq!(theirs_client.load_chunk_of(Family::Cuckoo, "key", 1, &chunks[0].1), Reply::error("Invalid header"));
+    for (cursor, data) in &chunks[1..] {
+        let reply = theirs_client.load_chunk_of(Family::Cuckoo, "taken", *cursor, data);
+        assert_eq!(reply, Reply::error("Couldn't load chunk!"));
+    }
+    assert!(theirs_client.run("DUMP taken") == before);
+    assert_eq!(client.run("SAVE"), Reply::simple("OK"));
+    theirs().on(copy_of(server.folder())).must_not_start(&["oxcuckoo-"]);
+}
