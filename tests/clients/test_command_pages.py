@@ -20,7 +20,7 @@ from servers import HOST, PATIENCE, ROOT, Server, server_version
 
 FOLDER = ROOT / "docs/commands"
 INDEX = pages.page("commands/README.md")
-PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("bf.*.md"))}
+PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("?f.*.md"))}
 ALL_PAGES = {"README": INDEX, **PAGES}
 
 # Errors that a test cannot cause with a command that fits on a page. They are about a lack of memory, data from other
@@ -37,6 +37,9 @@ UNPROVOKED = {
     "ERR too many items: a packed command takes at most 16777216",
 }
 
+# The prefixes of commands, with their ACL categories.
+CATEGORIES = {"bf.": "@bloom", "cf.": "@cuckoo"}
+
 pytestmark = pytest.mark.skipif(
     server_version() < (7, 0),
     reason="this server neither describes the commands of modules nor supports RESP3 for them",
@@ -48,6 +51,8 @@ def default_settings(server: Server) -> Iterator[None]:
     """Resets the settings that the pages change."""
     yield
     server.client.config_set("bf.filter-memory-limit", 0)
+    server.client.config_set("bf.cf-max-expansions", 32)
+    server.client.config_set("bf.cf-initial-size", 1024)
     server.client.config_set("maxmemory", 0)
 
 
@@ -63,19 +68,19 @@ def commands(server: Server) -> dict[str, list]:
     return {
         command[0]: command
         for command in raw_reply(server, "COMMAND")
-        if command[0].startswith("bf.")
+        if command[0].startswith(tuple(CATEGORIES))
     }
 
 
 def test_each_command_has_a_page(server):
     assert PAGES.keys() == commands(server).keys()
-    assert len(PAGES) >= 16
+    assert len(PAGES) >= 33
 
 
 def test_the_index_lists_each_command(server):
     docs = raw_reply(server, "COMMAND", "DOCS", *PAGES)
     rows = re.findall(
-        r"^\| \[(BF\.\w+)\]\((bf\.\w+)\.md\) \| (.*) \| (.*) \|$", INDEX, re.MULTILINE
+        r"^\| \[(\w+\.\w+)\]\((\w+\.\w+)\.md\) \| (.*) \| (.*) \|$", INDEX, re.MULTILINE
     )
     assert sorted(rows) == sorted(
         (name.upper(), name, facts["summary"], facts["complexity"]) for name, facts in docs.items()
@@ -136,10 +141,10 @@ def code(words: Iterator[str] | list[str]) -> str:
 
 def facts(info: list, docs: dict) -> dict[str, str]:
     """Returns the table that the page of a command must have at its top."""
-    _, arity, flags, *_, categories, _, specifications, _ = info
+    name, arity, flags, *_, categories, _, specifications, _ = info
     # Before Redis 7.4, commands of modules are in no ACL category.
     categories = categories or [
-        "@bloom",
+        CATEGORIES[name[:3]],
         "@fast" if "fast" in flags else "@slow",
         "@read" if "readonly" in flags else "@write",
     ]
@@ -215,23 +220,41 @@ def restrictions(name: str) -> tuple[set[frozenset[str]], dict[str, set[str]]]:
     return conflicts, required
 
 
+# The same for cuckoo filters. CF.INSERT has some of them.
+CUCKOO_OPTIONS = {
+    "ERROR": ["ERROR", "0.1"],
+    "SEED": OPTIONS["SEED"],
+    "LAYOUT": OPTIONS["LAYOUT"],
+    "EX": OPTIONS["EX"],
+}
+CUCKOO_NUMBERS = {
+    name: [name, "2"] for name in ("MAXITERATIONS", "BUCKETSIZE", "EXPANSION")
+} | CUCKOO_OPTIONS
+
+
 @pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [("bf.reserve", ["0.01", "100"], []), ("bf.insert", [], ["ITEMS", "item"])],
+    ("name", "before", "after", "given"),
+    [
+        ("bf.reserve", ["0.01", "100"], [], OPTIONS),
+        ("bf.insert", [], ["ITEMS", "item"], OPTIONS),
+        ("cf.reserve", ["100"], [], CUCKOO_NUMBERS),
+        ("cf.insert", [], ["ITEMS", "item"], CUCKOO_OPTIONS),
+        ("cf.insertnx", [], ["ITEMS", "item"], CUCKOO_OPTIONS),
+    ],
 )
 def test_the_options_that_cannot_be_combined_are_those_that_are_rejected(
-    server, name, before, after
+    server, name, before, after, given
 ):
     conflicts, required = restrictions(name)
-    assert len(conflicts) >= 8
-    assert required.keys() == {"SLICES", "REFRESH"}
+    assert len(conflicts) >= (8 if given is OPTIONS else 2)
+    assert required.keys() == ({"SLICES", "REFRESH"} if given is OPTIONS else set())
     for count in (1, 2, 3):
-        for options in itertools.combinations(OPTIONS, count):
+        for options in itertools.combinations(given, count):
             allowed = not any(pair <= set(options) for pair in conflicts) and all(
                 option not in options or others & set(options)
                 for option, others in required.items()
             )
-            words = [word for option in options for word in OPTIONS[option]]
+            words = [word for option in options for word in given[option]]
             server.client.delete("key")
             accepted = accepts(server, name, "key", *before, *words, *after)
             assert accepted == allowed, words

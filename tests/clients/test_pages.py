@@ -26,6 +26,7 @@ CHOOSING = "docs/choosing.md"
 CLIENTS = "docs/clients.md"
 CONFIGURATION = "docs/configuration.md"
 CONTRIBUTING = "CONTRIBUTING.md"
+CUCKOO = "docs/cuckoo.md"
 DIFFERENCES = "docs/differences.md"
 MERGING = "docs/merging.md"
 REMOVING = "docs/removing.md"
@@ -38,6 +39,7 @@ BLOCKS = {
     CLIENTS: ["python", "js", "js", "python", "js"],
     CONFIGURATION: ["text", "console"],
     CONTRIBUTING: ["console", "sh", "sh", "console"],
+    CUCKOO: ["console", "console"],
     DIFFERENCES: [],
     MERGING: ["console"],
     REMOVING: ["console", "console"],
@@ -103,6 +105,7 @@ def test_what_is_typed_gets_the_reply_that_is_shown(server, page):
             assert pages.redis_cli(server, command) == reply, command
     finally:
         server.client.config_set("bf.initial-size", 100)
+        server.client.config_set("bf.cf-layout", "native")
 
 
 def test_the_pages_show_sessions():
@@ -110,6 +113,7 @@ def test_the_pages_show_sessions():
         README,
         CHOOSING,
         CONFIGURATION,
+        CUCKOO,
         MERGING,
         REMOVING,
     }
@@ -407,6 +411,38 @@ def test_other_filters_take_the_bits_that_are_stated(server, filter_of_a_line, o
     items = client.execute_command("BF.CARD", "key")
     bits = 8 * client.execute_command("BF.INFO", "key", "SIZE")[0] / items
     assert float(line[1]) - 0.05 <= bits <= float(line[2]) + 0.05
+
+
+# Cuckoo filters
+
+
+@pytest.mark.parametrize(
+    ("line", "create"),
+    [
+        ("created by CF.ADD", []),
+        ("`CF.RESERVE key 1000000`", [1_000_000]),
+        ("`CF.RESERVE key 1000000 BUCKETSIZE 4`", [1_000_000, "BUCKETSIZE", 4]),
+        ("`CF.RESERVE key 1000000 EXPANSION 0`", [1_000_000, "EXPANSION", 0]),
+        ("`CF.RESERVE key 1000000 ERROR 0.001`", [1_000_000, "ERROR", 0.001]),
+    ],
+)
+def test_native_cuckoo_filters_have_the_figures_that_are_stated(server, line, create):
+    row = re.search(
+        rf"^\| {re.escape(line)} \| .* \| ([\d.]+) %, ([\d.]+) \|$", text(CUCKOO), re.MULTILINE
+    )
+    assert row
+    client = server.client
+    if create:
+        client.execute_command("CF.RESERVE", "key", *create)
+    for first in range(0, 1_000_000, 1000):
+        added = client.execute_command("CF.INSERT", "key", "ITEMS", *range(first, first + 1000))
+        assert all(added)
+    assert 8e-6 * client.memory_usage("key") == pytest.approx(float(row[2]), abs=0.15)
+    found = sum(
+        sum(client.execute_command("CF.MEXISTS", "key", *range(first, first + 1000)))
+        for first in range(1_000_000, 1_200_000, 1000)
+    )
+    assert found / 200_000 == pytest.approx(float(row[1]) / 100, rel=0.2, abs=0.0002)
 
 
 # Configuration and versions
