@@ -39,7 +39,7 @@ BLOCKS = {
     CLIENTS: ["python", "js", "js", "python", "js"],
     CONFIGURATION: ["text", "console"],
     CONTRIBUTING: ["console", "sh", "sh", "console"],
-    CUCKOO: ["console", "console"],
+    CUCKOO: ["console", "console", "console"],
     DIFFERENCES: [],
     MERGING: ["console"],
     REMOVING: ["console", "console"],

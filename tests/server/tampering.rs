@@ -216,6 +216,7 @@ fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
         "ERR not found",
         "ERR item exists",
         "Invalid header",
+        "Couldn't create filter!",
         "Invalid position",
         "Couldn't load chunk!",
         "ERR received data of a later version: upgrade the module on this server",
