@@ -209,7 +209,7 @@ fn wrong_chunk(random: &mut Random, dumps: &[Vec<Chunk>], layout: &str) -> Chunk
 
 #[test]
 fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
-    const ERRORS: [&str; 12] = [
+    const ERRORS: [&str; 13] = [
         "ERR received bad data",
         "ERR invalid offset - no link found",
         "ERR invalid chunk - Too big for current filter",
