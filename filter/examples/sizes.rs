@@ -7,11 +7,14 @@
 //!
 //! The options are random, and the same in each run.
 
+use std::num::{NonZeroU32, NonZeroU64};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use oxbloom_filter::internals::sizing::{BlockShape, Budget, LAYER_SHARE};
-use oxbloom_filter::internals::{Addressing, Content, DEFAULT_SLICES, Payload, Table};
+use oxbloom_filter::internals::{
+    Addressing, Content, CreateParams, CuckooSpec, DEFAULT_SLICES, ErrorRate, Growth, Layout, Payload, Table,
+};
 use oxbloom_filter::{Error, Filter, FilterBuilder};
 
 /// The maximum size of filters that are allocated, in bytes. The sizes of larger ones are only computed.
@@ -21,11 +24,12 @@ const MOST_BYTES: u64 = 64 << 20;
 const WINDOW: Duration = Duration::from_secs(3600);
 
 /// The kinds of filters, by their names in the calculator.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "native",
     "nonscaling",
     "counting",
     "counting-nonscaling",
+    "cuckoo",
     "window",
     "window-nonscaling",
     "rolling",
@@ -130,6 +134,7 @@ fn print_filled(random: &mut Random) {
 fn table_of(filter: &Filter) -> &Table {
     match filter.content() {
         Content::Counting(filter) => filter.table(),
+        Content::NativeCuckoo(filter) => filter.table(),
         Content::Windowed(filter) => filter.tables().0,
         _ => unreachable!("these filters have blocks or layers"),
     }
@@ -165,7 +170,7 @@ impl Options {
     }
 
     fn grows(&self) -> bool {
-        matches!(self.kind, "native" | "counting" | "window")
+        matches!(self.kind, "native" | "counting" | "cuckoo" | "window")
     }
 
     fn forgets(&self) -> bool {
@@ -173,6 +178,9 @@ impl Options {
     }
 
     fn build(&self) -> Result<Filter, Error> {
+        if self.kind == "cuckoo" {
+            return self.build_cuckoo();
+        }
         let with_growth = |builder: FilterBuilder| if self.grows() { builder.growing(2) } else { builder };
         let builder = Filter::builder().error_rate(self.error_rate).capacity(self.capacity).seed(self.seed);
         let builder = if self.forgets() { builder.slices(self.slices) } else { builder };
@@ -184,6 +192,15 @@ impl Options {
             _ => builder,
         })
         .build()
+    }
+
+    /// Creates a native cuckoo filter, as CF.RESERVE does.
+    fn build_cuckoo(&self) -> Result<Filter, Error> {
+        let growth = Growth::By(NonZeroU32::MIN);
+        let layout = Layout::NativeCuckoo { seed: self.seed, spec: CuckooSpec::new(growth, 2, 20)? };
+        let error_rate = ErrorRate::new(self.error_rate).ok_or(Error::InvalidErrorRate)?;
+        let capacity = NonZeroU64::new(self.capacity).ok_or(Error::InvalidCapacity)?;
+        Filter::create(CreateParams { error_rate, capacity, growth, layout }, &mut |_bytes| true)
     }
 
     fn json(&self) -> String {

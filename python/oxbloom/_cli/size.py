@@ -96,6 +96,11 @@ def rows_for(options: argparse.Namespace) -> list[Row]:
         row(f"grown from {first:,}", "", first, growing=True),
         row("counting, fixed", "COUNTING NONSCALING", counting=True),
         row(f"counting, grown from {first:,}", "COUNTING", first, counting=True, growing=True),
+        Row(
+            "cuckoo, with CF commands",
+            planned(items, items, rate, counting=True, growing=True),
+            f"CF.RESERVE key {items} ERROR {rate!r}",
+        ),
         row("items of a window", f"{window} NONSCALING", window=DAY, slices=slices),
         row(
             f"window, grown from {first:,}", window, first, window=DAY, slices=slices, growing=True

@@ -18,6 +18,7 @@ export const MAX_WINDOW = 3155760000;
 /** The bytes of a filter's structures, without what these point to; and of a slice. */
 const FILTER_BYTES = 80;
 const COUNTING_BYTES = 192;
+const CUCKOO_BYTES = 208;
 const WINDOWED_BYTES = 320;
 const SLICE_BYTES = 24;
 
@@ -31,6 +32,7 @@ export const KINDS = {
   nonscaling: { grows: false, options: ["NONSCALING"] },
   counting: { grows: true, counts: true, options: ["COUNTING"] },
   "counting-nonscaling": { grows: false, counts: true, options: ["COUNTING", "NONSCALING"] },
+  cuckoo: { grows: true, counts: true, cuckoo: true, options: [] },
   window: { grows: true, window: true, options: ["WINDOW"] },
   "window-nonscaling": { grows: false, window: true, options: ["WINDOW", "NONSCALING"] },
   rolling: { grows: false, rolling: true, options: ["ROLLING"] },
@@ -97,9 +99,9 @@ function nativeFilter({ errorRate, capacity }, grows) {
   };
 }
 
-function growingCountingFilter({ errorRate }) {
+function growingCountingFilter({ kind, errorRate }) {
   const lengths = fingerprintLengths(errorRate);
-  const header = FILTER_BYTES + COUNTING_BYTES;
+  const header = FILTER_BYTES + (KINDS[kind].cuckoo ? CUCKOO_BYTES : COUNTING_BYTES);
   return {
     shape: null,
     space: null,
@@ -162,6 +164,7 @@ function forgettingFilter({ kind, errorRate, capacity, slices }) {
 
 /** Returns the command that creates the filter. */
 export function commandOf({ kind, errorRate, capacity, window, slices }) {
+  if (KINDS[kind].cuckoo) return `CF.RESERVE key ${capacity} ERROR ${errorRate}`;
   const values = { WINDOW: `WINDOW ${window}` };
   const options = KINDS[kind].options.map((option) => values[option] ?? option);
   const forgets = KINDS[kind].window || KINDS[kind].rolling;

@@ -15,6 +15,7 @@ const FORM = `
       <option value="nonscaling">does not grow: NONSCALING</option>
       <option value="counting">can delete items: COUNTING</option>
       <option value="counting-nonscaling">can delete items, does not grow: COUNTING NONSCALING</option>
+      <option value="cuckoo">cuckoo filter, with CF commands: CF.RESERVE</option>
       <option value="window">forgets after some time: WINDOW</option>
       <option value="window-nonscaling">forgets, does not grow: WINDOW NONSCALING</option>
       <option value="rolling">remembers the last items: ROLLING</option>
