@@ -118,6 +118,33 @@ class Model:
             assert all(client.execute_command("BF.MEXISTS", key, *words)), key
 
 
+CUCKOO_KEYS = ["cuckoo", "cuckoo added", "cuckoo fixed"]
+CUCKOO_QUESTIONS = ["CF.INFO", "CF.DEBUG", "DUMP"]
+
+
+def add_to_cuckoo_filters(client: redis.Redis, first: int) -> None:
+    """Adds 3000 items to each cuckoo filter, and removes a third of them. Creates the filters if there are none."""
+    if not client.exists("cuckoo"):
+        client.execute_command("CF.RESERVE", "cuckoo", 64, "BUCKETSIZE", 4, "EXPANSION", 2)
+        client.execute_command("CF.RESERVE", "cuckoo fixed", 500, "EXPANSION", 0)
+    items = [b"item %d" % n for n in range(first, first + 3000)]
+    for key in CUCKOO_KEYS:
+        for index in range(0, 3000, 100):
+            client.execute_command("CF.INSERT", key, "ITEMS", *items[index : index + 100])
+        client.execute_command("CF.INSERTNX", key, "ITEMS", *items[:20])
+        for item in items[::3]:
+            client.execute_command("CF.DEL", key, item)
+    client.execute_command("CF.ADD", "cuckoo", items[0])
+    client.execute_command("CF.COMPACT", "cuckoo")
+
+
+def same_cuckoo_filters(one: redis.Redis, other: redis.Redis) -> None:
+    for key in CUCKOO_KEYS:
+        for question in CUCKOO_QUESTIONS:
+            command = [*question.split(), key]
+            assert one.execute_command(*command) == other.execute_command(*command), command
+
+
 def same(one: redis.Redis, other: redis.Redis, model: Model) -> None:
     absent = [b"absent %d" % n for n in range(5000)]
     for key in model.items:
@@ -166,10 +193,12 @@ def caught_up(master: redis.Redis, replica: redis.Redis) -> bool:
 def test_by_replica_and_back(move: Move) -> None:
     old, new = move.old.client, move.new
     model = Model(old)
+    add_to_cuckoo_filters(old, 0)
     writing = [redis.Redis(HOST, port, protocol=2) for port in (move.old.port, move.new_port)]
     with Writer(model, *writing):
         move.run(START_REPLICA)
         move.run(REPLICATE)
+        add_to_cuckoo_filters(old, 3000)
         move.run(TAKE_OVER)
         wait_until(lambda: old.info("replication")["role"] == "slave")
         # The new server is the master, and the old one follows it.
@@ -179,6 +208,9 @@ def test_by_replica_and_back(move: Move) -> None:
     assert len(model.items) > 10
     model.check(new)
     same(new, old, model)
+    same_cuckoo_filters(new, old)
+    new.execute_command("CF.ADD", "cuckoo of the new server", "item")
+    add_to_cuckoo_filters(new, 6000)
     assert move.run(NATIVE_KEYS).strip() == ""
 
     with Writer(model, *writing):
@@ -189,6 +221,8 @@ def test_by_replica_and_back(move: Move) -> None:
     wait_until(lambda: caught_up(old, new))
     model.check(old)
     same(old, new, model)
+    same_cuckoo_filters(old, new)
+    assert old.execute_command("CF.EXISTS", "cuckoo of the new server", "item")
     for client in writing:
         client.close()
 
@@ -232,11 +266,14 @@ def test_the_setting_for_redis_8_is_the_one_that_the_page_names(move: Move) -> N
 
 def test_by_file_and_back(move: Move, tmp_path: Path) -> None:
     model = Model(move.old.client)
+    add_to_cuckoo_filters(move.old.client, 0)
     move.run(BY_FILE)
     model.check(move.new)
     same(move.old.client, move.new, model)
+    same_cuckoo_filters(move.old.client, move.new)
     for key in list(model.items):
         model.add(move.new, key, 500)
+    add_to_cuckoo_filters(move.new, 3000)
     move.new.save()
     back = tmp_path / "back"
     back.mkdir()
@@ -244,6 +281,29 @@ def test_by_file_and_back(move: Move, tmp_path: Path) -> None:
     with running(REDISBLOOM, "--dir", str(back)) as server:
         model.check(server.client)
         same(server.client, move.new, model)
+        same_cuckoo_filters(server.client, move.new)
+
+
+def copy_chunks(source: redis.Redis, target: redis.Redis, key: str) -> None:
+    iterator, data = source.execute_command("CF.SCANDUMP", key, 0)
+    while iterator:
+        target.execute_command("CF.LOADCHUNK", key, iterator, data)
+        iterator, data = source.execute_command("CF.SCANDUMP", key, iterator)
+
+
+def test_cuckoo_filters_move_chunk_by_chunk_and_by_dump_and_back(move: Move) -> None:
+    old, new = move.old.client, move.new
+    add_to_cuckoo_filters(old, 0)
+    move.run(START_EMPTY)
+    for source, target in ((old, new), (new, old)):
+        for key in CUCKOO_KEYS:
+            target.delete(key)
+            copy_chunks(source, target, key)
+        same_cuckoo_filters(source, target)
+        for key in CUCKOO_KEYS:
+            target.restore(key, 0, source.dump(key), replace=True)
+        same_cuckoo_filters(source, target)
+        add_to_cuckoo_filters(target, 3000)
 
 
 def test_chunk_by_chunk_and_back(move: Move) -> None:
@@ -272,15 +332,16 @@ def test_keys_that_cannot_move_are_listed(move: Move) -> None:
     old = move.old.client
     Model(old)
     assert move.run(FOREIGN).strip() == ""
-    old.execute_command("CF.ADD", "cuckoo", "item")
     old.execute_command("CMS.INITBYDIM", "sketch", 10, 5)
     old.execute_command("TOPK.RESERVE", "top", 5)
     old.execute_command("TDIGEST.CREATE", "digest")
-    assert sorted(move.run(FOREIGN).split()) == ["cuckoo", "digest", "sketch", "top"]
+    assert sorted(move.run(FOREIGN).split()) == ["digest", "sketch", "top"]
     move.run(START_REPLICA)
     move.new.execute_command("BF.RESERVE", "native one", "0.01", 100, "LAYOUT", "native")
+    move.new.execute_command("CF.RESERVE", "native two", 100, "LAYOUT", "native")
     move.new.execute_command("BF.ADD", "classic", "item")
-    assert move.run(NATIVE_KEYS).strip() == "native one"
+    move.new.execute_command("CF.ADD", "classic cuckoo", "item")
+    assert move.run(NATIVE_KEYS).split("\n")[:2] == ["native one", "native two"]
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom(move: Move, tmp_path: Path) -> None:
