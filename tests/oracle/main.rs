@@ -174,9 +174,26 @@ fn cuckoo_filters_are_the_same_bit_for_bit_in_resp3() {
     compare_all(Protocol::Resp3, Layout::Classic, cuckoo::Lines::new);
 }
 
+/// The chunks of native filters are others, so only headers are loaded.
+fn lines_without_chunks(seed: u64) -> impl Iterator<Item = Line> {
+    let is_chunk =
+        |line: &Line| line.command() == "CF.LOADCHUNK" && line.arguments().first().is_none_or(|cursor| cursor != b"1");
+    cuckoo::Lines::new(seed).filter(move |line| !is_chunk(line))
+}
+
+#[test]
+fn native_cuckoo_filters_get_replies_of_the_same_shape_in_resp2() {
+    compare_all(Protocol::Resp2, Layout::Native, lines_without_chunks);
+}
+
+#[test]
+fn native_cuckoo_filters_get_replies_of_the_same_shape_in_resp3() {
+    compare_all(Protocol::Resp3, Layout::Native, lines_without_chunks);
+}
+
 #[test]
 fn scripts_get_the_same_replies_in_both_protocols() {
-    const CALLS: [&str; 7] = [
+    const CALLS: [&str; 15] = [
         "'BF.ADD', KEYS[1], 'item'",
         "'BF.MADD', KEYS[1], 'item', 'other'",
         "'BF.EXISTS', KEYS[1], 'item'",
@@ -184,13 +201,21 @@ fn scripts_get_the_same_replies_in_both_protocols() {
         "'BF.INFO', KEYS[1], 'nofield'",
         "'BF.RESERVE', KEYS[1], '0.1', '5'",
         "'BF.CARD', KEYS[1]",
+        "'CF.ADD', KEYS[2], 'item'",
+        "'CF.ADDNX', KEYS[2], 'item'",
+        "'CF.INSERT', KEYS[2], 'ITEMS', 'item', 'other'",
+        "'CF.INSERTNX', KEYS[2], 'ITEMS', 'item', 'third'",
+        "'CF.MEXISTS', KEYS[2], 'item', 'absent'",
+        "'CF.COUNT', KEYS[2], 'item'",
+        "'CF.DEL', KEYS[2], 'third'",
+        "'CF.RESERVE', KEYS[2], '5'",
     ];
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let mut pair = Pair::start(protocol);
         for version in [2, 3] {
             for call in CALLS {
                 let script = format!("redis.setresp({version}); return redis.pcall({call})");
-                let (theirs, ours) = pair.run_words(&["EVAL", &script, "1", "key"]);
+                let (theirs, ours) = pair.run_words(&["EVAL", &script, "2", "key", "cuckoo"]);
                 assert_eq!(theirs, ours, "RESP{version}: {call}: RedisBloom's reply is on the left");
             }
             // The size differs, and the fields have no order in a Lua map, so only their sorted names are compared.

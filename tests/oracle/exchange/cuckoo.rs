@@ -137,44 +137,39 @@ fn logging(setup: Setup) -> Setup {
     setup.keeping_aof("no").set("appendfsync always")
 }
 
-/// RedisBloom replicates commands as they were sent, with options that this module rejects if a client sends them. It
-/// does not replicate chunks at all.
-#[test]
-fn random_commands_to_redisbloom_have_the_same_effect_on_a_replica_and_from_its_append_only_file() {
+/// Sends random lines to a server of one module, and compares it with a replica of the other module, and with servers
+/// of the other module that load its append-only file, as written and rewritten.
+fn compare_streams(writer: Starter, reader: Starter, is_sent: fn(&Line) -> bool) {
     for seed in [1, 2, 3] {
-        let Pair { master, replica } = Pair::start(logging(theirs()), ours());
+        let Pair { master, replica } = Pair::start(logging(writer()), reader());
         let mut client = Wire::resp2(&master);
-        let is_chunk = |line: &Line| {
-            line.command() == "CF.LOADCHUNK" && line.arguments().first().is_none_or(|cursor| cursor != b"1")
-        };
-        write(&mut client, seed, |line| !is_chunk(line));
+        write(&mut client, seed, is_sent);
         wait_for_replica(&mut master.connect(), &mut replica.connect());
         assert_same_keys(&mut client, &mut Wire::resp2(&replica));
-        let loaded = logging(ours()).on(copy_of(master.folder())).start();
-        assert_same_keys(&mut client, &mut Wire::resp2(&loaded));
-        rewrite_aof(&mut master.connect());
-        let rewritten = logging(ours()).on(copy_of(master.folder())).start();
-        assert_same_keys(&mut client, &mut Wire::resp2(&rewritten));
+        for is_rewritten in [false, true] {
+            if is_rewritten {
+                rewrite_aof(&mut master.connect());
+            }
+            let loaded = logging(reader()).on(copy_of(master.folder())).start();
+            assert_same_keys(&mut client, &mut Wire::resp2(&loaded));
+        }
         assert!(!replica.log().contains("CRITICAL"), "{}", replica.log());
     }
 }
 
+/// RedisBloom replicates commands as they were sent, with options that this module rejects if a client sends them. It
+/// does not replicate chunks.
+#[test]
+fn random_commands_to_redisbloom_have_the_same_effect_on_a_replica_and_from_its_append_only_file() {
+    compare_streams(theirs, ours, |line| {
+        let is_header = line.arguments().first().is_some_and(|cursor| cursor == b"1");
+        line.command() != "CF.LOADCHUNK" || is_header
+    });
+}
+
 #[test]
 fn random_commands_to_this_module_have_the_same_effect_on_redisbloom_and_from_an_append_only_file() {
-    for seed in [1, 2, 3] {
-        let Pair { master, replica } = Pair::start(logging(ours()), theirs());
-        let mut client = Wire::resp2(&master);
-        let is_native = |line: &Line| line.words.iter().any(|word| word == b"native");
-        write(&mut client, seed, |line| !is_native(line));
-        wait_for_replica(&mut master.connect(), &mut replica.connect());
-        assert_same_keys(&mut client, &mut Wire::resp2(&replica));
-        let loaded = logging(theirs()).on(copy_of(master.folder())).start();
-        assert_same_keys(&mut client, &mut Wire::resp2(&loaded));
-        rewrite_aof(&mut master.connect());
-        let rewritten = logging(theirs()).on(copy_of(master.folder())).start();
-        assert_same_keys(&mut client, &mut Wire::resp2(&rewritten));
-        assert!(!replica.log().contains("CRITICAL"), "{}", replica.log());
-    }
+    compare_streams(ours, theirs, |line| line.words.iter().all(|word| word != b"native"));
 }
 
 /// A replica must not reject what its master stored, even if a client could not add it.
