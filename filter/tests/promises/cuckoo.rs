@@ -161,6 +161,21 @@ fn headers_that_no_filter_has_are_rejected() {
 }
 
 #[test]
+fn numbers_at_their_limits_stay_in_files_that_can_be_loaded() {
+    let mut header = codec::encode_header(&create(params(false, 1024, by(2), 2))).unwrap();
+    for at in [0, 16] {
+        header[at..at + 8].copy_from_slice(&(1u64 << 48).to_le_bytes());
+    }
+    let mut filter = built(&header).unwrap();
+    (0..3).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));
+    assert_eq!(filter.len(), 1 << 48);
+    assert!(whole(&through_a_file(&filter)) == whole(&filter));
+    (0..3).for_each(|number| assert_eq!(filter.remove(item(number)), Ok(true)));
+    assert_eq!(filter.cuckoo().unwrap().removals(), 1 << 48);
+    assert!(whole(&through_a_file(&filter)) == whole(&filter));
+}
+
+#[test]
 fn a_number_of_items_that_fell_below_0_in_redisbloom_is_0() {
     let mut filter = create(params(false, 1024, by(2), 2));
     assert_eq!(add(&mut filter, 1, OnDuplicate::Count), Ok(true));

@@ -13,7 +13,7 @@ use crate::array;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
-use crate::item_count::MergeOp;
+use crate::item_count::{MAX_ITEMS, MergeOp};
 use crate::kind::Content;
 use crate::layer::{LayerInfo, locate};
 use crate::memory::{Admit, request, try_vec};
@@ -207,7 +207,7 @@ impl CuckooFilter {
         if !self.layers.iter_mut().rev().any(|layer| layer.insert(entry)) {
             self.insert_with_effort(entry, is_replay, admit)?;
         }
-        self.items = self.items.saturating_add(1);
+        self.items = increased(self.items);
         Ok(())
     }
 
@@ -265,7 +265,7 @@ impl CuckooFilter {
             return false;
         }
         self.items = self.items.saturating_sub(1);
-        self.removals = self.removals.saturating_add(1);
+        self.removals = increased(self.removals);
         if self.layers.len() > 1 && self.removals.saturating_mul(10) > self.items {
             self.compact(false);
         }
@@ -296,6 +296,11 @@ impl CuckooFilter {
         layers.extend(all.into_iter().take(kept));
         self.layers = layers.into_boxed_slice();
     }
+}
+
+/// Returns a count of one more, but not above the limit of files: a forged header may be at this limit.
+fn increased(count: u64) -> u64 {
+    count.saturating_add(1).min(MAX_ITEMS)
 }
 
 impl Kind for CuckooFilter {
@@ -384,12 +389,13 @@ impl Kind for CuckooFilter {
         }))
     }
 
+    /// Returns the number of items for each slot, which is at most 1 even if a header says that there are more.
     fn fill(&self) -> f64 {
-        self.items as f64 / self.slots().max(1) as f64
+        (self.items as f64 / self.slots().max(1) as f64).min(1.0)
     }
 
     fn false_positive_rate_at(&self, _now: u64) -> f64 {
-        let of_layer = libm::log1p(-self.spec.false_positive_rate(self.fill().min(1.0)));
+        let of_layer = libm::log1p(-self.spec.false_positive_rate(self.fill()));
         -libm::expm1(of_layer * self.layers.len() as f64)
     }
 
