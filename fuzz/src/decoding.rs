@@ -7,7 +7,8 @@ use std::ops::{Range, RangeInclusive};
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Encoding, Header, LoadedChunk, Origin, Sink, Source};
 use oxbloom_filter::internals::{
-    Content, CreateParams, ErrorRate, FilterKind, Growth, Interrupted, Kind, Layout, MergeOp, OnDuplicate, Table,
+    Content, CreateParams, CuckooSpec, ErrorRate, FilterKind, Growth, Interrupted, Kind, Layout, MergeOp, OnDuplicate,
+    Table,
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Mismatch};
 use testkit::counting_model::CountingModel;
@@ -20,11 +21,17 @@ use crate::part::{self, END, Shape};
 /// The maximum size of a new filter, in bytes. It may grow to twice this size.
 pub const MEMORY_LIMIT: u64 = 256 << 10;
 
+/// The kind of the first file of a cuckoo filter.
+pub const CUCKOO_FILES: u8 = 0xF0;
+
 /// The number of items that are inserted into each filter: more than a batch.
 const ITEMS: u64 = 48;
 
 /// The kinds of counting filters in the `chunks` target.
 pub const COUNTING_KINDS: Range<u8> = 9..12;
+
+/// The kinds of cuckoo filters in the `chunks` target: classic ones, and then a native one.
+pub const CUCKOO_KINDS: Range<u8> = 240..245;
 
 /// The kinds of filters that start with so many items that their tables have many segments. The first kind is native,
 /// the others are counting.
@@ -44,27 +51,38 @@ const BYTES_PER_DUMPED_BYTE: usize = 128;
 pub fn header(bytes: &[u8]) {
     let bytes = &sealed(bytes);
     let Some(mut filter) = Header::decode(bytes, Origin::Client).ok().and_then(|header| built(&header)) else { return };
-    // Our own headers contain the number of set bits or filled slots, which is still 0 in the new filter.
-    let is_whole = matches!(filter.content(), Content::Classic(_));
-    assert!(!is_whole || codec::encode_header(&filter).unwrap() == *bytes);
+    // Our own headers contain the number of set bits or filled slots, which is still 0 in the new filter. A number of
+    // items in a classic cuckoo filter that is too large is read as 0.
+    let start = match filter.content() {
+        Content::Classic(_) => 0,
+        Content::Cuckoo(_) => 8,
+        _ => bytes.len(),
+    };
+    assert!(codec::encode_header(&filter).unwrap()[start..] == bytes[start..]);
     use_in_every_way(&mut filter);
     check_same(&filter, &through_a_dump(&filter));
 }
 
 /// Decodes a file. The first byte is its kind: up to 6, a classic filter of this version; 7, one of our own filters;
-/// from 8 on, one of our own filters whose checksums and numbers of set bits or filled slots are corrected first.
+/// from 8 on, one of our own filters whose checksums and numbers of set bits or filled slots are corrected first;
+/// from [`CUCKOO_FILES`] on, the same for cuckoo filters.
 pub fn file(bytes: &[u8]) {
     let Some((&kind, file)) = bytes.split_first() else { return };
-    let loaded = match kind {
-        0..=6 => load_classic(kind.into(), file),
-        7 => load_own(file),
-        _ => sealed_file(file).and_then(|file| load_own(&file)),
+    let (classic, own) = match kind {
+        ..CUCKOO_FILES => (Encoding::Classic, Encoding::Own),
+        _ => (Encoding::Cuckoo, Encoding::OwnCuckoo),
+    };
+    let loaded = match kind % CUCKOO_FILES {
+        version @ 0..=6 => load(classic, version.into(), file),
+        7 => load(own, own.version().into(), file),
+        _ => sealed_file(file).and_then(|file| load(own, own.version().into(), &file)),
     };
     let Ok(mut filter) = loaded else { return };
-    if kind == 4 {
-        // The first number is the sum of the layers' items, which the decoder does not check.
+    // The decoder does not check the number of items: in a classic filter, the sum over the layers.
+    let items = if kind < CUCKOO_FILES { 0..8 } else { 16..24 };
+    if kind % CUCKOO_FILES == 4 {
         let saved = saved(&filter);
-        assert!(saved[8..] == file[8..saved.len()]);
+        assert!(saved[..items.start] == file[..items.start] && saved[items.end..] == file[items.end..saved.len()]);
     }
     use_in_every_way(&mut filter);
     check_same(&filter, &through_a_dump(&filter));
@@ -86,7 +104,7 @@ pub(crate) fn use_in_every_way(filter: &mut Filter) {
     check_figures(filter);
     let before: Vec<bool> = (0..ITEMS).map(|number| filter.contains(item(number))).collect();
     let counts = counts(filter);
-    let is_said_to_be_empty = filter.counting().is_some_and(|counting| counting.table().occurrences() == 0);
+    let is_said_to_be_empty = filter.counts() && table(filter).is_some_and(|table| table.occurrences() == 0);
     let inserted = insert(filter, OnDuplicate::Count, 0..ITEMS);
     if filter.windowed().is_some_and(|filter| filter.slices().window().rolling) {
         // A rolling filter forgets items to make room for new ones. The `forgetting` target checks it.
@@ -106,11 +124,12 @@ pub(crate) fn use_in_every_way(filter: &mut Filter) {
     check_same(filter, &through_a_file(filter));
     check_same(filter, &Filter::from_bytes(&filter.to_bytes().expect("little memory")).expect("sound bytes"));
     check_merges(filter);
+    check_conversion(filter);
     if let Some(prefetch_hint) = filter.prefetch_hint(1) {
         prefetch_hint.prefetch(&item(0));
     }
 
-    if filter.counting().is_some() {
+    if filter.counts() {
         remove(filter, 0..inserted);
         check_figures(filter);
         // Items that were present before are still present, with two exceptions: a header may wrongly say that the
@@ -120,9 +139,19 @@ pub(crate) fn use_in_every_way(filter: &mut Filter) {
     }
 }
 
+/// Converts a classic cuckoo filter into a native one, which has all items, and counts that are not too low: if both
+/// buckets of an item are the same, a classic filter counts twice.
+fn check_conversion(filter: &Filter) {
+    let Some(converted) = filter.converted(&mut |_bytes| true).expect("little memory") else { return };
+    let is_enough = |(now, before): (u64, u64)| 2 * now >= before && (now > 0) == (before > 0) || now > before;
+    assert!(counts(&converted).into_iter().zip(counts(filter)).all(is_enough));
+    check_figures(&converted);
+    check_same(&converted, &through_a_file(&converted));
+}
+
 /// If the filter counts its items, adds another occurrence of present items, and removes it again.
 fn count_again(filter: &mut Filter, numbers: Range<u64>) {
-    if filter.counting().is_some() {
+    if filter.counts() {
         let numbers = numbers.start..numbers.start + insert(filter, OnDuplicate::Count, numbers);
         assert!(numbers.clone().all(|number| count(filter, number) >= 2));
         remove(filter, numbers.clone());
@@ -133,7 +162,7 @@ fn count_again(filter: &mut Filter, numbers: Range<u64>) {
 /// Merges a filter of our own with itself and with another. A union adds the counts; an intersection keeps the smaller
 /// count.
 fn check_merges(filter: &Filter) {
-    if matches!(filter.kind(), FilterKind::Classic | FilterKind::Windowed) {
+    if matches!(filter.kind(), FilterKind::Classic | FilterKind::Cuckoo | FilterKind::Windowed) {
         return;
     }
     let mut other = filter.empty_like(&mut |_bytes| true).expect("little memory");
@@ -141,7 +170,7 @@ fn check_merges(filter: &Filter) {
     for (one, other) in [(filter, &other), (&other, filter), (filter, filter)] {
         for op in [MergeOp::Union, MergeOp::Intersection] {
             let Some(merged) = merged(one, other, op) else { continue };
-            let max = if merged.counting().is_some() { MAX_COUNT } else { 1 };
+            let max = if merged.counts() { MAX_COUNT } else { 1 };
             let min = counts(one).into_iter().zip(counts(other)).map(|(one, other)| match op {
                 MergeOp::Union => max.min(one + other),
                 MergeOp::Intersection => one.min(other),
@@ -179,21 +208,21 @@ fn merged(one: &Filter, other: &Filter, op: MergeOp) -> Option<Filter> {
     result.is_ok().then_some(merged)
 }
 
-/// Returns the count of an item in a counting filter.
+/// Returns the count of an item in a filter that counts.
 fn count(filter: &Filter, number: u64) -> u64 {
-    filter.counting().expect("a table").count(filter.hash(&item(number)))
+    filter.count(item(number)).expect("a filter that counts")
 }
 
 /// Returns the counts of the first items: at most 1 if the filter does not count.
 fn counts(filter: &Filter) -> Vec<u64> {
-    let count = |number| match filter.counting() {
-        Some(_) => count(filter, number),
-        None => filter.contains(item(number)).into(),
+    let count = |number| match filter.counts() {
+        true => count(filter, number),
+        false => filter.contains(item(number)).into(),
     };
     (0..2 * ITEMS).map(count).collect()
 }
 
-/// Removes one occurrence of each of the items, which must be present in a counting filter.
+/// Removes one occurrence of each of the items, which must be present in a filter that counts.
 fn remove(filter: &mut Filter, mut numbers: Range<u64>) {
     assert!(numbers.all(|number| filter.remove(item(number)) == Ok(true)));
 }
@@ -216,7 +245,7 @@ fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -
     let Err(Interrupted { handled: more, error }) = grown else { return hashes.len() as u64 };
     match error {
         Error::Full => assert_eq!(filter.expansion(), None),
-        _ => assert!(filter.expansion().is_some() || filter.counting().is_some() || filter.windowed().is_some()),
+        _ => assert!(filter.expansion().is_some() || filter.counts() || filter.windowed().is_some()),
     }
     // The item that does not fit must change nothing.
     assert_eq!(expected.insert_hashes(&rest[..more], new, &mut [], &on_duplicate.into(), &mut |_bytes| true), Ok(()));
@@ -228,7 +257,9 @@ fn insert(filter: &mut Filter, on_duplicate: OnDuplicate, numbers: Range<u64>) -
 fn check_figures(filter: &Filter) {
     let layers: Vec<_> = filter.layers().collect();
     assert_eq!(layers.len(), filter.num_layers());
-    assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items)), filter.len());
+    // A classic cuckoo filter does not store the number of items of each layer.
+    let items = layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.items));
+    assert_eq!(items, if filter.cuckoo().is_some() { 0 } else { filter.len() });
     assert_eq!(layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.capacity)), filter.capacity());
     let bytes: u64 = layers.iter().map(|layer| layer.bytes).sum();
     assert!(filter.memory_usage() as u64 > bytes);
@@ -297,11 +328,11 @@ fn table_is_right(filter: &Filter, table: &Table) -> bool {
     let (shape, mut entries) = (Shape::of(filter), Vec::new());
     let parts = whole(filter).into_iter().filter(|&(cursor, _)| cursor > table_start(filter));
     let filled: u64 = parts.map(|(_, chunk)| shape.read(content(&chunk), &mut entries).expect("a part")).sum();
-    table.slots() == filled
-        && (0..2 * ITEMS).all(|number| {
-            let (hash, count) = (filter.hash(&item(number)), shape.count(number, &entries));
-            table.count(hash) == count && table.contains(hash) == (count > 0)
-        })
+    let is_right = |number| {
+        let (hash, count) = (filter.hash(&item(number)), shape.count(number, &entries));
+        table.count(hash) == count && table.contains(hash) == (count > 0)
+    };
+    table.slots() == filled && (!shape.knows_paths() || (0..2 * ITEMS).all(is_right))
 }
 
 /// Returns the filter's table, unless it has none or forgets.
@@ -366,6 +397,9 @@ fn emptied(filter: &Filter) -> Filter {
         (Content::Counting(empty), Content::Counting(filter)) => {
             assert!(starts_alike(48) && empty.is_shaped_like(filter));
         }
+        (Content::NativeCuckoo(empty), Content::NativeCuckoo(filter)) => {
+            assert!(starts_alike(64) && empty.is_shaped_like(filter));
+        }
         (Content::Windowed(_), Content::Windowed(filter)) => {
             assert!(starts_alike(96 + 24 * filter.slices().remembered().len()));
         }
@@ -405,13 +439,8 @@ pub(crate) fn saved(filter: &Filter) -> Vec<u8> {
     file.0
 }
 
-fn load_own(file: &[u8]) -> Result<Filter, DecodeError> {
-    let version = Encoding::Own.version().into();
-    Encoding::Own.read(version, &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
-}
-
-fn load_classic(version: u32, file: &[u8]) -> Result<Filter, DecodeError> {
-    Encoding::Classic.read(version.into(), &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
+fn load(encoding: Encoding, version: u64, file: &[u8]) -> Result<Filter, DecodeError> {
+    encoding.read(version, &mut Reader(file), &mut |bytes| bytes <= MEMORY_LIMIT)
 }
 
 /// Returns one of our own headers with the right checksum, and other bytes unchanged.
@@ -536,7 +565,7 @@ impl Subject {
         let operation = rest.u8()?;
         let origin = if operation & 0x80 == 0 { Origin::Client } else { Origin::Replication };
         let reference = (operation >> 4) & 7;
-        let counts = self.filter.counting().is_some();
+        let (counts, is_table) = (self.filter.counts(), table(&self.filter).is_some());
         match operation & 0xF {
             code @ 0..4 if counts => {
                 let (times, number) = ((1 + u64::from(operation >> 4)).pow(2), rest.u16()?.into());
@@ -558,15 +587,16 @@ impl Subject {
                 let data = rest.take(rest.0.len().min(length.into()))?;
                 self.load(cursor, data, origin);
             }
-            12 if counts => self.load_edited(rest, reference, origin)?,
-            13 if counts => self.load_composed(rest, reference, origin)?,
-            14 if !counts && table(&self.filter).is_some() => match reference & 4 {
+            12 if counts && is_table => self.load_edited(rest, reference, origin)?,
+            13 if counts && is_table => self.load_composed(rest, reference, origin)?,
+            14 if counts && !is_table => self.filter.compact(),
+            14 if !counts && is_table => match reference & 4 {
                 0 => self.load_edited(rest, reference, origin)?,
                 _ => self.load_composed(rest, reference, origin)?,
             },
             12..14 => {
                 let (offset, length) = (u64::from(rest.u8()?), u16::from(rest.u8()?));
-                let unit = if self.filter.kind() == FilterKind::Classic { 8 } else { 64 };
+                let unit = if codec::tags(&self.filter).is_none() { 8 } else { 64 };
                 let data = rest.take(rest.0.len().min((length * unit / 8).into()))?;
                 self.load_sealed(offset * u64::from(unit), data, origin);
             }
@@ -607,8 +637,8 @@ impl Subject {
         inserted
     }
 
-    /// Writes to a counting filter, and checks that it rejects a chunk from before the write. A copy with the same
-    /// writes must be the same filter.
+    /// Writes to a filter that counts. A copy with the same writes must be the same filter. A table must reject chunks
+    /// from before the write.
     fn write(&mut self, write: impl Fn(&mut Subject)) {
         let before = whole(&self.filter);
         let mut copy = Subject::of(through_a_file(&self.filter), self.model.clone());
@@ -616,7 +646,7 @@ impl Subject {
         write(&mut copy);
         let after = whole(&self.filter);
         assert!(whole(&copy.filter) == after && copy.model == self.model);
-        if after != before && self.outdated.is_none() {
+        if after != before && self.outdated.is_none() && table(&self.filter).is_some() {
             self.outdated = before.into_iter().nth(1);
         }
         if let Some((cursor, data)) = &self.outdated {
@@ -653,14 +683,14 @@ impl Subject {
     /// Panics if an item is missing, or if its count is too low.
     fn check_held(&self) {
         assert!(self.model.items().all(|&number| self.filter.contains(item(number))));
-        if self.filter.counting().is_some() {
+        if self.filter.counts() {
             assert!(self.model.items().all(|number| count(&self.filter, *number) >= self.model.count(number)));
         }
     }
 
-    /// Removes all items from a counting filter, and checks that it is empty unless chunks were loaded.
+    /// Removes all items from a filter that counts, and checks that it is empty unless chunks were loaded.
     fn check_emptied(&mut self) {
-        if self.filter.counting().is_some() {
+        if self.filter.counts() {
             self.model.occurrences().for_each(|&number| remove(&mut self.filter, number..number + 1));
             let empty = self.filter.empty_like(&mut |_bytes| true).expect("little memory");
             let figures = |filter: &Filter| (filter.len(), filter.capacity(), filter.fill(), filter.memory_usage());
@@ -680,15 +710,15 @@ impl Subject {
         assert_eq!(loaded.map(|loaded| loaded.bytes), Ok(&*chunk.data));
         assert!(counts_are_right(&copy));
         assert!(bits(&copy).iter().zip(bits(&self.filter)).all(|(&copied, bits)| copied == 0 || copied == bits));
-        if self.filter.counting().is_some() {
+        if table(&self.filter).is_some() && self.filter.counts() {
             assert!(has_part(&copy, content(&chunk.data)));
         }
     }
 
     fn load(&mut self, cursor: u64, data: &[u8], origin: Origin) {
         let before = (whole(&self.filter), bits(&self.filter));
-        let is_of_bits = self.filter.counting().is_none();
-        let replaces = self.filter.kind() == FilterKind::Classic && origin == Origin::Replication;
+        let is_of_bits = table(&self.filter).is_none() || !self.filter.counts();
+        let replaces = codec::tags(&self.filter).is_none() && origin == Origin::Replication;
         match codec::load_chunk(&mut self.filter, cursor, data, origin, &mut |_| true) {
             Ok(LoadedChunk { bytes, changed }) => {
                 assert!(bytes.len() == data.len());
@@ -696,7 +726,9 @@ impl Subject {
                 assert!(bytes == data || !replaces && is_of_bits);
                 assert_eq!(changed, whole(&self.filter) != before.0);
                 self.is_loaded |= changed;
-                if replaces {
+                if replaces && changed && self.filter.counts() {
+                    self.model = CountingModel::uncertain();
+                } else if replaces {
                     self.model.retain(|&number| self.filter.contains(item(number)));
                 }
                 let before = before.1.iter().zip(bits(&self.filter));
@@ -786,8 +818,11 @@ fn filter_of_kind(kind: u8) -> Filter {
     let native = Layout::Native { seed: 7 };
     let counting = Layout::Counting { seed: 7 };
     let classic = Layout::Classic { stored_expansion: 2 };
+    let spec = |bucket_size, expansion| CuckooSpec { bucket_size, max_iterations: 20, expansion };
+    let cuckoo = |bucket_size, expansion| Layout::Cuckoo { spec: spec(bucket_size, expansion) };
     // All other numbers stand for the kinds that existed first, so that the corpus keeps its meaning.
-    let is_later = COUNTING_KINDS.contains(&kind) || LARGE_KINDS.contains(&kind);
+    let is_later = [&COUNTING_KINDS, &CUCKOO_KINDS].iter().any(|kinds| kinds.contains(&kind));
+    let is_later = is_later || LARGE_KINDS.contains(&kind);
     let kind = if is_later { kind } else { kind % COUNTING_KINDS.start };
     let (error_rate, capacity, expansion, layout) = match kind {
         0 => (0.01, 20, 2, native),
@@ -801,6 +836,11 @@ fn filter_of_kind(kind: u8) -> Filter {
         9 => (0.01, 20, 2, counting),
         10 => (0.3, 40, 1, counting),
         11 => (0.01, 300, 0, counting),
+        240 => (0.01, 16, 2, cuckoo(2, 2)),
+        241 => (0.01, 8, 1, cuckoo(4, 1)),
+        242 => (0.01, 300, 0, cuckoo(3, 0)),
+        243 => (0.01, 2, 4, cuckoo(1, 4)),
+        244 => (0.01, 20, 2, Layout::NativeCuckoo { seed: 7, spec: spec(2, 2) }),
         LARGE_NATIVE => (0.5, 20, 2, native),
         252 => (0.9, 5000, 0, counting),
         253 => (0.01, 10_000, 0, counting),

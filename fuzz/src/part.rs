@@ -28,11 +28,17 @@ pub(crate) struct Shape {
     seed: u64,
     scale: u64,
     widths: Widths,
+    /// True if the paths of items follow from their hashes in a cuckoo filter.
+    is_converted: bool,
 }
 
 /// Returns the offset of the record of a filter's table in its header.
 pub(crate) fn record_start(filter: &Filter) -> usize {
-    if filter.kind() == FilterKind::Counting { 48 } else { 72 }
+    match filter.kind() {
+        FilterKind::Counting => 48,
+        FilterKind::NativeCuckoo => 64,
+        _ => 72,
+    }
 }
 
 /// An entry: the first bits of the paths that it matches, and its count.
@@ -49,12 +55,18 @@ impl Shape {
         let header = codec::encode_header(filter).expect("little memory");
         let record = &header[record_start(filter)..];
         let scale = u64::from_le_bytes(*record[40..].first_chunk().expect("a record"));
-        Shape { seed: filter.seed().expect("a seed"), scale, widths: Widths::of(record) }
+        let is_converted = filter.native_cuckoo().is_some_and(|filter| filter.figures().is_converted);
+        Shape { seed: filter.seed().unwrap_or(0), scale, widths: Widths::of(record), is_converted }
     }
 
     /// Returns the depth of all segments of a table that does not grow, or 0.
     pub(crate) fn depth(&self) -> u32 {
         self.widths.depth()
+    }
+
+    /// Returns true if [`count`](Self::count) is right. It does not know the hashes of cuckoo filters.
+    pub(crate) fn knows_paths(&self) -> bool {
+        !self.is_converted
     }
 
     /// Returns the path of an item, which must not be longer than 16 bytes. Longer ones would need the filter's secret.

@@ -1,9 +1,11 @@
 //! Forged bytes of filters: the fields of headers and chunks, their limits, and values that overflow sums; and tables
 //! of entries that no additions make.
 //!
-//! The formats are those of `filter/src/stored` and `filter/src/table/stored.rs`. [`classic`] has those of RedisBloom.
+//! The formats are those of `filter/src/stored` and `filter/src/table/stored.rs`. [`classic`] and [`cuckoo`] have those
+//! of RedisBloom.
 
 mod classic;
+mod cuckoo;
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -11,7 +13,7 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, HEADER_CURSOR, Header, Origin, header, packing};
 use oxbloom_filter::internals::{
-    Content, CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window, end_of,
+    Content, CreateParams, CuckooSpec, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window, end_of,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -126,7 +128,7 @@ impl Field {
 }
 
 /// The kinds of filters to forge.
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 22] = [
     Kind { name: "native", error_rate: 0.01, capacity: 300, expansion: 2, items: 20 },
     Kind { name: "native, grown", error_rate: 0.01, capacity: 20, expansion: 2, items: 60 },
     Kind { name: "counting", error_rate: 0.01, capacity: 20, expansion: 2, items: 40 },
@@ -143,6 +145,12 @@ pub const KINDS: [Kind; 16] = [
     Kind { name: "classic, grown", error_rate: 0.01, capacity: 5, expansion: 1, items: 60 },
     Kind { name: "classic, fixed", error_rate: 0.01, capacity: 100, expansion: 0, items: 40 },
     Kind { name: "classic, old", error_rate: 0.01, capacity: 100, expansion: 2, items: 40 },
+    Kind { name: "cuckoo", error_rate: 0.01, capacity: 100, expansion: 2, items: 40 },
+    Kind { name: "cuckoo, grown", error_rate: 0.01, capacity: 8, expansion: 2, items: 60 },
+    Kind { name: "cuckoo, fixed", error_rate: 0.01, capacity: 100, expansion: 0, items: 40 },
+    Kind { name: "native cuckoo", error_rate: 0.01, capacity: 20, expansion: 2, items: 40 },
+    Kind { name: "native cuckoo, fixed", error_rate: 0.01, capacity: 300, expansion: 0, items: 40 },
+    Kind { name: "cuckoo, converted", error_rate: 0.01, capacity: 20, expansion: 2, items: 60 },
 ];
 
 /// The parameters of a filter, and its number of items. Its name tells its layout and options.
@@ -159,7 +167,11 @@ impl Kind {
     /// Returns the filter. Its window has four slices and `window` milliseconds, and its items are added in the next
     /// milliseconds after `begin`, in a few slices.
     pub fn filter(&self, item: impl Fn(u64) -> Vec<u8>, begin: u64, window: u64) -> Filter {
+        let growth = NonZeroU32::new(self.expansion).map_or(Growth::Fixed, Growth::By);
+        let spec = CuckooSpec::new(growth, 4, 20).expect("a small expansion");
         let layout = match self.name.split(',').next() {
+            Some("cuckoo") => Layout::Cuckoo { spec },
+            Some("native cuckoo") => Layout::NativeCuckoo { seed: 7, spec },
             Some("native") => Layout::Native { seed: 7 },
             Some("counting") => Layout::Counting { seed: 7 },
             Some("classic") => Layout::Classic { stored_expansion: 2 },
@@ -172,7 +184,7 @@ impl Kind {
         let params = CreateParams {
             error_rate: ErrorRate::new(self.error_rate).expect("an error rate"),
             capacity: self.capacity.try_into().expect("a capacity"),
-            growth: NonZeroU32::new(self.expansion).map_or(Growth::Fixed, Growth::By),
+            growth,
             layout,
         };
         let mut filter = Filter::create(params, &mut |_| true).expect("little memory");
@@ -184,6 +196,9 @@ impl Kind {
             let options = InsertOptions { now: begin + number / 20 * window / 5, ..OnDuplicate::Count.into() };
             let added = filter.insert_hashes(&[hash], &mut [false], &mut [false], &options, &mut |_| true);
             added.expect("little memory");
+        }
+        if self.name.contains("converted") {
+            filter = filter.converted(&mut |_| true).expect("little memory").expect("a cuckoo filter");
         }
         filter
     }
@@ -200,16 +215,24 @@ pub fn without_options(filter: &Filter) -> Filter {
 /// The content of a filter with forged numbers. [`sealed`](Forgery::sealed) gives it the checksums that match.
 #[derive(Clone)]
 pub struct Forgery {
-    is_classic: bool,
+    format: Format,
     original_header: Vec<u8>,
-    /// The header, or the [numbers](classic) of a classic filter.
+    /// The header, or the numbers of a [classic] or [cuckoo] filter.
     header: Vec<u8>,
-    /// The bits of each layer.
+    /// The bits or slots of each layer.
     bits: Vec<Vec<u8>>,
     /// The only part of each table.
     parts: Vec<Vec<u8>>,
     /// The numbers of slots and set bits that were forged, as offsets in the header.
     forged: Vec<usize>,
+}
+
+/// The format of a filter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Format {
+    Own,
+    Classic,
+    Cuckoo,
 }
 
 /// A place of fields: the header, or the part of a table.
@@ -258,7 +281,11 @@ impl Forgery {
         if let Content::Classic(filter) = filter.content() {
             let header = classic::numbers_of(filter);
             let bits = filter.chain().iter().map(|layer| layer.bytes().to_vec()).collect();
-            return Forgery::with_content(true, header, bits, Vec::new());
+            return Forgery::with_content(Format::Classic, header, bits, Vec::new());
+        }
+        if let Content::Cuckoo(filter) = filter.content() {
+            let slots = filter.chain().iter().map(|layer| layer.slots().to_vec()).collect();
+            return Forgery::with_content(Format::Cuckoo, cuckoo::numbers_of(filter), slots, Vec::new());
         }
         let mut chunks = codec::dump(filter).map(|chunk| chunk.expect("little memory").data.into_owned());
         let header = chunks.next().expect("a header");
@@ -272,16 +299,20 @@ impl Forgery {
         };
         let parts: Vec<_> = contents.collect();
         assert!(parts.len() <= table_records(&header).len(), "one chunk for each table");
-        Forgery::with_content(false, header, bits, parts)
+        Forgery::with_content(Format::Own, header, bits, parts)
     }
 
-    fn with_content(is_classic: bool, header: Vec<u8>, bits: Vec<Vec<u8>>, parts: Vec<Vec<u8>>) -> Forgery {
-        Forgery { is_classic, original_header: header.clone(), header, bits, parts, forged: Vec::new() }
+    fn with_content(format: Format, header: Vec<u8>, bits: Vec<Vec<u8>>, parts: Vec<Vec<u8>>) -> Forgery {
+        Forgery { format, original_header: header.clone(), header, bits, parts, forged: Vec::new() }
     }
 
     /// Returns all fields with their places.
     pub fn fields(&self) -> Vec<(Place, Field)> {
-        let in_header = if self.is_classic { classic::fields(&self.header) } else { header_fields(&self.header) };
+        let in_header = match self.format {
+            Format::Own => header_fields(&self.header),
+            Format::Classic => classic::fields(&self.header),
+            Format::Cuckoo => cuckoo::fields(&self.header),
+        };
         let in_header = in_header.into_iter().map(|field| (Place::Header, field));
         let in_parts = (0..self.parts.len()).flat_map(|index| {
             part_fields(self.is_windowed()).into_iter().map(move |field| (Place::Part(index), field))
@@ -328,16 +359,13 @@ impl Forgery {
         self.original_header[4] == 3
     }
 
-    /// Returns true if it is the content of a classic filter.
-    pub fn is_classic(&self) -> bool {
-        self.is_classic
-    }
-
     /// Gives everything the right checksums, tags and cursors, and the header the right numbers of slots and set bits
     /// unless they were forged. Returns `None` if the header is not valid or claims more than `max_memory` bytes.
     pub fn sealed(&self, max_memory: u64) -> Option<Sealed> {
-        if self.is_classic {
-            return Some(classic::sealed(&self.header, &self.bits, &self.forged, max_memory));
+        match self.format {
+            Format::Classic => return Some(classic::sealed(&self.header, &self.bits, &self.forged, max_memory)),
+            Format::Cuckoo => return Some(cuckoo::sealed(&self.header, &self.bits, &self.forged, max_memory)),
+            Format::Own => {}
         }
         let build = |header: &[u8]| {
             let header = Header::decode(header, Origin::Client).ok().filter(|header| header.memory() <= max_memory)?;
@@ -442,7 +470,7 @@ fn header_fields(header: &[u8]) -> Vec<Field> {
     let mut add = |start: usize, described: &[(&'static str, usize, usize, u64)]| {
         fields.extend(described.iter().map(|&(name, at, width, limit)| Field::new(name, start + at, width, limit)));
     };
-    add(0, &[("kind", 4, 1, 3), ("expansion", 8, 4, u32::MAX.into()), ("records", 12, 4, 2)]);
+    add(0, &[("kind", 4, 1, 4), ("expansion", 8, 4, u32::MAX.into()), ("records", 12, 4, 2)]);
     add(0, &[("seed", 16, 8, u64::MAX)]);
     let capacity = ("capacity", 0, 8, i64::MAX as u64);
     let first_record = match header[4] {
@@ -456,6 +484,13 @@ fn header_fields(header: &[u8]) -> Vec<Field> {
         2 => {
             add(RECORDS, &[capacity, ("history", 8, 8, u64::MAX)]);
             RECORDS + 16
+        }
+        4 => {
+            add(RECORDS, &[capacity, ("history", 8, 8, u64::MAX)]);
+            add(RECORDS + 16, &[("bucket size", 0, 2, 255), ("iterations", 2, 2, u16::MAX.into())]);
+            add(RECORDS + 16, &[("figure of expansion", 4, 2, 32768), ("converted", 6, 2, 1)]);
+            add(RECORDS + 24, &[("removals", 0, 8, u64::MAX)]);
+            RECORDS + 32
         }
         _ => {
             add(RECORDS, &[capacity, ("window", 8, 8, MAX_LENGTH), ("slices", 16, 1, 64), ("flags", 17, 1, 3)]);
@@ -493,6 +528,7 @@ fn table_records(header: &[u8]) -> Vec<usize> {
     let first = match header[4] {
         0 => RECORDS + 40,
         2 => RECORDS + 16,
+        4 => RECORDS + 32,
         _ => RECORDS + 64 + 24 * usize::from(header[RECORDS + 18]),
     };
     records_from(header, first).collect()
