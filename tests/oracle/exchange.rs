@@ -360,7 +360,8 @@ fn either_is_a_replica_of_the_other_under_load_and_takes_over() {
     }
 }
 
-/// Creates filters, most of them by additions, adds items to them, and removes some from one of them, until the other end of the channel is dropped, also by a panic.
+/// Creates filters, most of them by additions, adds items to them, and removes some from one of them, until the other
+/// end of the channel is dropped, also by a panic.
 fn write_until(ended: &Receiver<()>, mut client: Wire) -> Vec<Filled> {
     const KEYS: [&str; 6] = ["live-1", "live-2", "cuckoo-removed-live", "live-3", "cuckoo-live", "live-4"];
     let mut all: Vec<Filled> = Vec::new();

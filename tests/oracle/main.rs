@@ -1,8 +1,8 @@
 //! RedisBloom 2.8.2 and this module side by side: both get the same lines, and their replies must be the same.
 //!
-//! [`lines`] generates command lines, valid and invalid, of one family of commands. [`compare`] compares the replies, and keeps track of the
-//! items, since two Bloom filters may have different false positives. [`differences`] lists the intended
-//! differences between replies. Each has a test that shows both sides.
+//! [`lines`] generates command lines, valid and invalid, of one family of commands. [`compare`] compares the replies,
+//! and keeps track of the items, since two Bloom filters may have different false positives. [`differences`] lists the
+//! intended differences between replies. Each has a test that shows both sides.
 
 mod compare;
 mod differences;

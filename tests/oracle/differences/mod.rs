@@ -1,7 +1,8 @@
 //! The intended differences from RedisBloom.
 //!
 //! [`Difference::all_of`] returns the differences that a command line may cause. One more difference depends on the
-//! filter: a native filter has one layer for all its growth. [`compare`](super::compare) handles it. Each difference has a test that shows both sides, in [`bloom`] or [`cuckoo`].
+//! filter: a native filter has one layer for all its growth. [`compare`](super::compare) handles it. Each difference
+//! has a test that shows both sides, in [`bloom`] or [`cuckoo`].
 
 mod bloom;
 mod cuckoo;
@@ -35,15 +36,16 @@ pub(crate) enum Difference {
     UnknownOptionIsRejected,
     /// An option may be given once. RedisBloom takes the first or the last, depending on the command.
     RepeatedOptionIsRejected,
-    /// The commands that create filters accept SEED and LAYOUT, and those for cuckoo filters also ERROR and the times at
-    /// which keys expire. RedisBloom does not know these options.
+    /// The commands that create filters accept SEED and LAYOUT, and those for cuckoo filters also ERROR and the times
+    /// at which keys expire. RedisBloom does not know these options.
     FurtherOptions,
     /// BF.RESERVE accepts more arguments, for our options. RedisBloom rejects such a number of arguments.
     RoomForOptions,
     /// A key is never an option. RedisBloom's BF.RESERVE and CF.RESERVE read a key that is named like an option as the
     /// option.
     KeyIsNotAnOption,
-    /// The options of BF.INSERT, CF.INSERT and CF.INSERTNX are whole words. RedisBloom looks only at their first letters.
+    /// The options of BF.INSERT, CF.INSERT and CF.INSERTNX are whole words. RedisBloom looks only at their first
+    /// letters.
     OptionsAreWholeWords,
     /// An expansion beyond 32 bits is rejected. RedisBloom drops the upper bits, and the rest may be 0.
     ExpansionIsNotTruncated,
@@ -67,8 +69,8 @@ pub(crate) enum Difference {
     ChunkOverwritesNothing,
     /// CF.LOADCHUNK rejects a chunk beyond the end. RedisBloom loads it into its newest layer.
     ChunkMustFit,
-    /// CF.LOADCHUNK rejects headers that no filter has. RedisBloom accepts some, and its server dies of some filters that
-    /// it then has.
+    /// CF.LOADCHUNK rejects headers that no filter has. RedisBloom accepts some, and its server dies of some filters
+    /// that it then has.
     HeaderIsChecked,
 }
 
@@ -276,8 +278,8 @@ fn find_in_options(words: &[Vec<u8>], syntax: &Syntax, found: &mut Vec<Differenc
     }
 }
 
-/// Returns true if this is a reply to a BF.RESERVE or CF.RESERVE whose error rate and capacity were accepted. (CF.RESERVE
-/// compares the capacity with the bucket size, an option.)
+/// Returns true if this is a reply to a BF.RESERVE or CF.RESERVE whose error rate and capacity were accepted.
+/// (CF.RESERVE compares the capacity with the bucket size, an option.)
 fn passed_the_numbers(reply: &Reply) -> bool {
     let about_options = [
         "ERR Insufficient memory to create filter",

@@ -130,8 +130,8 @@ fn logging(setup: Setup) -> Setup {
     setup.keeping_aof("no").set("appendfsync always")
 }
 
-/// Sends random lines, also invalid ones, to a server of one module, and compares it with a replica of the other module,
-/// and with servers of the other module that load its append-only file, as written and rewritten.
+/// Sends random lines, also invalid ones, to a server of one module, and compares it with a replica of the other
+/// module, and with servers of the other module that load its append-only file, as written and rewritten.
 fn compare_streams(writer: Starter, reader: Starter, is_sent: fn(&Line) -> bool) {
     for seed in [1, 2, 3] {
         let Pair { master, replica } = Pair::start(logging(writer()), reader());
@@ -159,7 +159,8 @@ fn compare_streams(writer: Starter, reader: Starter, is_sent: fn(&Line) -> bool)
     }
 }
 
-/// Returns true if a line loads a header with a number of removals, a number of layers and an expansion that filters have.
+/// Returns true if a line loads a header with a number of removals, a number of layers and an expansion that filters
+/// have.
 fn has_sound_header(line: &Line) -> bool {
     let Some([cursor, header]) = line.words.get(2..) else { return false };
     let number = |offset: usize| u64::from_le_bytes(header[offset..offset + 8].try_into().expect("eight bytes"));

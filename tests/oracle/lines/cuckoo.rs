@@ -1,7 +1,7 @@
 //! Random lines with the commands on cuckoo filters.
 //!
-//! RedisBloom's server dies of some lines, and of filters that have grown too far. So no item is added often, only small
-//! expansions are used after the creation, and no line ends with the name of an option that lacks its value.
+//! RedisBloom's server dies of some lines, and of filters that have grown too far. So no item is added often, only
+//! small expansions are used after the creation, and no line ends with the name of an option that lacks its value.
 
 use std::collections::{HashMap, VecDeque};
 
