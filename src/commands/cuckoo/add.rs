@@ -112,10 +112,9 @@ impl Addition<'_> {
         let filter = key.filter().ok_or(Error::NotFound)?;
         lookahead::remember(ctx, name, filter);
         let layers = filter.cuckoo().map_or(0, |filter| filter.chain().len());
-        if layers >= configuration::cuckoo_max_expansions() && !ctx.is_replicated_or_loading() {
-            return Err(Error::MaxExpansions);
-        }
-        let failure = self.insert(ctx, filter, stored, rejected);
+        let has_all_layers = layers >= configuration::cuckoo_max_expansions() && !ctx.is_replicated_or_loading();
+        let failure =
+            if has_all_layers { Some((0, Error::MaxExpansions)) } else { self.insert(ctx, filter, stored, rejected) };
         let handled = failure.map_or(stored.len(), |(handled, _)| handled);
         let [new, full] = [&*stored, &*rejected].map(|flags| flags.iter().filter(|is_set| **is_set).count());
         statistics::count_additions(filter, new as u64, (handled - new - full) as u64);
@@ -129,7 +128,8 @@ impl Addition<'_> {
         if created && let Some(time) = self.options.and_then(|options| options.expires_at) {
             expire_at(ctx, keyspace, name, time)?;
         }
-        Ok(failure)
+        // As in RedisBloom, this error is the whole reply.
+        if has_all_layers { Err(Error::MaxExpansions) } else { Ok(failure) }
     }
 
     fn insert(
