@@ -57,7 +57,12 @@ impl Pair {
     }
 
     fn start_with(protocol: Protocol, layout: Layout) -> Pair {
-        let theirs = format!("ERROR_RATE 1e-18 INITIAL_SIZE {DEFAULT_CAPACITY}");
+        Pair::start_with_arguments(protocol, layout, "")
+    }
+
+    /// Starts both servers with more arguments of `loadmodule`, which both modules know.
+    fn start_with_arguments(protocol: Protocol, layout: Layout, arguments: &str) -> Pair {
+        let theirs = format!("ERROR_RATE 1e-18 INITIAL_SIZE {DEFAULT_CAPACITY} {arguments}");
         let ours = match layout {
             Layout::Native => theirs.clone(),
             Layout::Classic => format!("{theirs} bf-layout classic cf-layout classic"),
@@ -172,6 +177,22 @@ fn cuckoo_filters_are_the_same_bit_for_bit_in_resp2() {
 #[test]
 fn cuckoo_filters_are_the_same_bit_for_bit_in_resp3() {
     compare_all(Protocol::Resp3, Layout::Classic, cuckoo::Lines::new);
+}
+
+#[test]
+fn cuckoo_filters_have_the_same_maximum_of_layers() {
+    let full = Reply::error("Maximum expansions reached");
+    for most in [1, 2, 4] {
+        let arguments = format!("CF_MAX_EXPANSIONS {most}");
+        let mut pair = Pair::start_with_arguments(Protocol::Resp2, Layout::Classic, &arguments);
+        // The filter is created in any case.
+        assert_eq!(pair.agree("CF.ADD key item") == full, most == 1);
+        assert_eq!(pair.agree("CF.INFO key").field("Number of filters"), &Reply::Integer(1));
+        let reply = pair.run("CF.INSERT expiring EX 1000 ITEMS item").1;
+        assert_eq!(reply == full, most == 1, "{reply:?}");
+        assert!(pair.run("TTL expiring").1.integer() > 900);
+        pair.compare(most, cuckoo::Lines::new(most));
+    }
 }
 
 /// The chunks of native filters are others, so only headers are loaded.
