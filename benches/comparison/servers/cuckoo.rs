@@ -11,8 +11,8 @@ use crate::requests::{NEVER_INSERTED, Requests};
 use crate::statistics::Series;
 use crate::targets::Target;
 use crate::workloads::{Delivery, Measured, fill_by, measure as measure_requests};
-use testkit::ask;
 use testkit::random::Random;
+use testkit::{ask, run};
 
 /// The servers that are compared.
 const PEERS: [Peer; 3] = [Peer::RedisBloom, Peer::Classic, Peer::Oxbloom];
@@ -100,7 +100,7 @@ const FILLS: [Fill; 5] = [
     Fill { title: "grown to 10^7 from 1024, EXPANSION 2", reserve: "1024 EXPANSION 2", items: 10_000_000 },
 ];
 
-/// The number of copies of one item. With 91, RedisBloom takes 8.6 GB, and one more ends its server.
+/// The number of copies of one item that are sent. With 91, RedisBloom takes 8.6 GB, and one more ends its server.
 const COPIES: u64 = 61;
 
 /// The results.
@@ -181,8 +181,10 @@ fn memory(instance: &mut Instance) -> f64 {
 
 fn measure_copies(instance: &mut Instance) -> f64 {
     create(instance, "1024 EXPANSION 2");
-    for _ in 0..COPIES {
-        let _: i64 = ask(&mut instance.connection, &format!("CF.ADD {KEY} item"));
+    for copy in 0..COPIES {
+        let added = run(&mut instance.connection, &format!("CF.ADD {KEY} item"));
+        // A classic filter rejects copies for which it would need a large layer.
+        assert!(added.is_ok() || instance.peer == Peer::Classic && copy > COPIES / 2, "{added:?}");
     }
     memory(instance)
 }
@@ -257,7 +259,7 @@ impl CuckooResults {
         let [redisbloom, classic, native] = self.copies.map(bytes);
         let _ = writeln!(
             page,
-            "| MEMORY USAGE of {COPIES} copies of one item, EXPANSION 2 | {redisbloom} | {classic} | {native} |"
+            "| MEMORY USAGE after {COPIES} CF.ADD of one item, EXPANSION 2 (classic rejects some) | {redisbloom} | {classic} | {native} |"
         );
         let [redisbloom, classic, native] = self.slowest.each_ref().map(|series| seconds(series.median() / 1e6));
         let _ = writeln!(
