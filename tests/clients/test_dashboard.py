@@ -29,7 +29,7 @@ PROMETHEUS = pages.section(PAGE, "Prometheus")
 GRAFANA = pages.section(PAGE, "Grafana")
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"] if panel["type"] != "row"}
 ANNOTATIONS = DASHBOARD["annotations"]["list"]
-LAYOUTS = ["native", "counting", "windowed", "classic"]
+LAYOUTS = ["native", "counting", "windowed", "classic", "native_cuckoo", "classic_cuckoo"]
 ALERTS = re.findall(r"^ *- alert: (\w+)$", PROMETHEUS, re.MULTILINE)
 
 # Longer than the test takes, so that a rate covers all of it.
@@ -165,6 +165,9 @@ def load(watched: Watched, number: int) -> None:
     add("rolling", range(400))
     reserve("window", "0.01", 100, "WINDOW", 3600, "ROLLING")
     add("window", range(500))
+    for layout in ("native", "classic"):
+        command = ["CF.INSERT", f"{layout} cuckoo {number}", "LAYOUT", layout, "ITEMS", *range(300)]
+        watched.added += sum(client.execute_command(*command))
     reserve("full", "0.01", 1, "NONSCALING")
     client.set("text", "value")
     payload = bytearray(client.dump("native 1"))
@@ -197,7 +200,7 @@ def commands_of(server: Server) -> dict[str, dict[str, float]]:
     return {
         command: {**values, **times.get(f"latency_percentiles_usec_{command}", {})}
         for name, values in statistics.items()
-        if (command := name.removeprefix("cmdstat_")).startswith("bf.")
+        if (command := name.removeprefix("cmdstat_")).startswith(("bf.", "cf."))
     }
 
 
