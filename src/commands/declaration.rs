@@ -101,7 +101,7 @@ pub(super) enum Access {
     Read,
     /// Adds items.
     Insert,
-    /// Removes items.
+    /// Removes items, or the room that removed items have left.
     Remove,
     /// Creates the key or replaces its content.
     Update,

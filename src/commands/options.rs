@@ -168,8 +168,9 @@ impl Options {
         let max_iterations = self.max_iterations.unwrap_or_else(configuration::cuckoo_max_iterations);
         let growth = NonZeroU32::new(self.expansion.unwrap_or_else(configuration::cuckoo_expansion));
         let growth = growth.map_or(Growth::Fixed, Growth::By);
-        let capacity = self.capacity.unwrap_or_else(configuration::cuckoo_initial_size);
-        if capacity.get() < 2 * u64::from(bucket_size) {
+        let min = NonZeroU64::new(2 * u64::from(bucket_size)).unwrap_or(NonZeroU64::MIN);
+        let capacity = self.capacity.unwrap_or_else(|| configuration::cuckoo_initial_size().max(min));
+        if capacity < min {
             return Err(Error::CuckooCapacity);
         }
         let spec = CuckooSpec::new(growth, bucket_size, max_iterations).map_err(|_| Error::CannotCreate)?;

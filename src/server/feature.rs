@@ -40,7 +40,7 @@ pub(crate) const CONFIG: Feature = Feature {
 /// Offered by Redis from 8.0 on.
 pub(crate) const UNPREFIXED_CONFIG: Feature = Feature {
     name: "settings named bf-… as in Redis 8",
-    fallback: "write bf.… in redis.conf and leave out cf-…",
+    fallback: "write bf.… and bf.cf-… in redis.conf",
     is_offered: is_redis_8,
 };
 

@@ -62,7 +62,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     command("cf.del", "CF.DEL key item", 3, true, true, REMOVES),
     command("cf.info", "CF.INFO key", 2, false, true, READS),
     command("cf.debug", "CF.DEBUG key", 2, false, true, READS),
-    command("cf.compact", "CF.COMPACT key", 2, true, false, UPDATES),
+    command("cf.compact", "CF.COMPACT key", 2, true, false, REMOVES),
     command("cf.convert", "CF.CONVERT key", 2, true, false, UPDATES),
     command("cf.scandump", "CF.SCANDUMP key 0", 3, false, false, READS),
     command("cf.loadchunk", "CF.LOADCHUNK key 1 data", 4, true, false, UPDATES),

@@ -563,7 +563,7 @@ fn on_other_servers_the_log_says_what_replaces_redis_8s_settings() {
         return;
     }
     let server = Setup::oxbloom().start();
-    assert!(server.log().contains("settings named bf-… as in Redis 8 (write bf.… in redis.conf and leave out cf-…)"));
+    assert!(server.log().contains("settings named bf-… as in Redis 8 (write bf.… and bf.cf-… in redis.conf)"));
 }
 
 fn has_redis_8_names() -> bool {

@@ -13,6 +13,7 @@ use crate::commands::replication::{Changed, Replay, replicate};
 use crate::configuration;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
+use crate::rejection;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
@@ -62,6 +63,9 @@ fn add_arguments(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: On
     let [stored, rejected] = [&mut stored, &mut rejected].map(|flags| &mut flags.as_mut_slice()[..items.len()]);
     let addition = Addition { args, items, options: Some(&options), on_duplicate };
     let failure = addition.run(ctx, keyspace, stored, rejected)?;
+    if rejected.contains(&true) {
+        rejection::record(ctx, args, Error::CuckooFull);
+    }
     let handled = failure.map_or(items.len(), |(handled, _)| handled);
     ctx.reply_array(handled + usize::from(failure.is_some()));
     // As in RedisBloom: in RESP3, CF.INSERT has booleans, which are false if the filter was full.

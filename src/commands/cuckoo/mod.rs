@@ -120,7 +120,7 @@ pub(super) static COMMANDS: &[Command] = &[
     },
     command! {
         Compact, compact::compact, Arity::exactly(2),
-        access: Access::Update,
+        access: Access::Remove,
         fast: false,
         summary: c"Moves the items of a classic cuckoo filter into as few layers as possible.",
         complexity: c"O(N*L), where N is the size of the filter and L the number of its layers",

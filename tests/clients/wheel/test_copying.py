@@ -467,7 +467,14 @@ def test_cuckoo_filters_are_copied_and_converted(tool, source, destination):
         assert "copied 0 filters, 0 bytes, skipped 2" in tool.run(source, native, "--native")
         for key in keys:
             assert native.client.type(key) == b"oxcuckoo-"
-            assert cuckoo_counts(native, key) == cuckoo_counts(source, key)
+            counts, theirs = cuckoo_counts(native, key), cuckoo_counts(source, key)
+            # In a small layer, RedisBloom counts an item twice if both of its buckets are the same.
+            assert all(ours <= their for ours, their in zip(counts, theirs, strict=True))
+            kept = CUCKOO_ITEMS[30:]
+            assert all(
+                ours >= kept.count(item) for ours, item in zip(counts[30:], kept, strict=True)
+            )
+            assert key == b"many layers" or counts == theirs
         assert native.client.pexpiretime("one layer") == at
         with running(REDISBLOOM) as redisbloom:
             output = tool.run(native, redisbloom, status=1)
