@@ -23,9 +23,11 @@ use testkit::keyspace_model::KeyspaceModel;
 use testkit::packing::{bits, unpack};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::decoding::{MEMORY_LIMIT, sealed};
+use super::decoding::{CUCKOO_FILES, MEMORY_LIMIT, sealed};
 use super::input::{Reader, item};
-use super::server::{self, Age, Circumstances, Outcome, Reply, Words, whole_number};
+use super::server::{
+    self, Age, CLASSIC, CUCKOO, Circumstances, NATIVE, NATIVE_CUCKOO, Outcome, Reply, Words, whole_number,
+};
 
 /// The arguments that bytes below [`ITEM`] stand for. Append new ones at the end, so that the corpus keeps its meaning.
 #[rustfmt::skip]
@@ -44,6 +46,8 @@ pub const WORDS: &[&str] = &[
     "REPLACE", "redisbloom-version", "auto", "EXPIRE", "EX", "PX", "EXAT", "PXAT", "ALL",
     "WINDOW", "SLICES", "REFRESH", "TTL", "86400",
     "BF.ADDPACKED", "BF.EXISTSPACKED", "BF.DELPACKED", "FIXED", "OFFSETS", "OFFSETS64", "LINES", "COUNT",
+    "CF.RESERVE", "CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX", "CF.EXISTS", "CF.MEXISTS", "CF.COUNT", "CF.DEL",
+    "CF.INFO", "CF.DEBUG", "CF.COMPACT", "CF.CONVERT", "CF.SCANDUMP", "CF.LOADCHUNK", "BUCKETSIZE", "MAXITERATIONS",
 ];
 
 /// Bytes from here on are items.
@@ -160,7 +164,8 @@ impl Session {
     fn start(script: &mut Script<'_>) -> Option<Session> {
         let age = if script.rest.u8()? & 1 == 0 { Age::New } else { Age::Old };
         // In this process, settings survive when the module is loaded again, so all of them are set.
-        let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1";
+        let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1 \
+                        cf-layout native cf-bucket-size 2 cf-initial-size 64";
         let defaults = defaults.split(' ').map(|word| word.as_bytes().to_vec());
         let limit = [b"filter-memory-limit".to_vec(), MEMORY_LIMIT.to_string().into_bytes()];
         let arguments = |given: Words| defaults.clone().chain(given).chain(limit.clone()).collect::<Words>();
@@ -198,10 +203,11 @@ impl Session {
         let following = Circumstances { flags: following, ..Circumstances::default() };
         let name = words.first()?.to_ascii_lowercase();
         // Keys may expire while a client's command runs, but not during any other command.
-        if has(FROM_MASTER) || !name.starts_with(b"bf.") {
+        let is_ours = [b"bf.", b"cf."].iter().any(|prefix| name.starts_with(*prefix));
+        if has(FROM_MASTER) || !is_ours {
             server::delete_expired();
         }
-        if name.starts_with(b"bf.") {
+        if is_ours {
             if !has(FROM_MASTER) || is_grantable(&name, &words) {
                 self.command(script, &name, &words, circumstances, following);
             }
@@ -279,7 +285,16 @@ impl Session {
         let (items, options) = items_of(name, words);
         let numbers = if name.ends_with(b"packed") { unpacked(reply, items.len()) } else { reply.integers() };
         match name {
-            b"bf.reserve" => self.model.create(key),
+            b"bf.reserve" | b"cf.reserve" => self.model.create(key),
+            b"cf.add" | b"cf.addnx" | b"cf.insert" | b"cf.insertnx" => {
+                let filter = self.model.get_or_create(key);
+                for (item, stored) in items.iter().zip(numbers) {
+                    assert!(stored < 1 || !name.ends_with(b"nx") || !filter.contains(item), "{item:?} was present");
+                    if stored == 1 {
+                        filter.add(item.clone());
+                    }
+                }
+            }
             b"bf.add" | b"bf.madd" | b"bf.insert" | b"bf.addpacked" => {
                 let absent_only = options.iter().any(|word| word.eq_ignore_ascii_case(b"NX"));
                 // In a BF.INSERT from a master, NX is RedisBloom's NONSCALING.
@@ -292,7 +307,7 @@ impl Session {
                     }
                 }
             }
-            b"bf.del" | b"bf.mdel" | b"bf.delpacked" => {
+            b"bf.del" | b"bf.mdel" | b"bf.delpacked" | b"cf.del" => {
                 let filter = self.model.get_or_create(key);
                 for (item, removed) in items.iter().zip(numbers) {
                     assert!(removed == 1 || !filter.contains(item), "{item:?} was present, but not removed");
@@ -301,21 +316,21 @@ impl Session {
                     }
                 }
             }
-            b"bf.exists" | b"bf.mexists" | b"bf.existspacked" | b"bf.count" | b"bf.mcount" => {
+            b"bf.exists" | b"bf.mexists" | b"bf.existspacked" | b"bf.count" | b"bf.mcount" | b"cf.exists"
+            | b"cf.mexists" | b"cf.count" => {
                 let Some(filter) = self.model.get(key) else { return };
                 for (item, count) in items.iter().zip(numbers) {
                     assert!(count > 0 || !filter.contains(item), "{item:?} is missing");
                 }
             }
             b"bf.merge" => self.follow_merge(key, words, had_filter),
-            b"bf.loadchunk" => {
-                let info = [b"BF.INFO".to_vec(), key.clone(), b"LAYOUT".to_vec()];
-                let layout = server::run(SERVER, &info, Circumstances::default()).map(|outcome| outcome.reply);
-                let is = |name: &[u8]| layout == Some(Reply::Array(vec![Reply::Simple(name.to_vec())]));
+            b"bf.loadchunk" | b"cf.loadchunk" => {
+                let data_type = server::data_type(SERVER, key);
+                let has_checksums = [NATIVE, NATIVE_CUCKOO].map(Some).contains(&data_type);
                 // A header from a master replaces the filter.
                 let is_header = words[2] == HEADER_CURSOR.to_string().into_bytes() && !words[3].is_empty();
                 // Other chunks keep the items, except chunks of a classic filter from a master, which overwrite it.
-                if !had_filter || is_header || is(b"classic") && is_from_master {
+                if !had_filter || is_header || !has_checksums && is_from_master {
                     self.model.put(key, Some(CountingModel::uncertain()));
                 } else {
                     self.model.get_or_create(key);
@@ -346,6 +361,16 @@ impl Session {
             let outcome = server::run(SERVER, &words.collect::<Words>(), Circumstances::default());
             outcome.expect("a command of the module").reply
         };
+        if server::is_cuckoo(SERVER, key) {
+            assert!(ask("CF.MEXISTS").integers() == vec![1; filter.items().len()], "an item of {key:?} is missing");
+            for item in filter.items() {
+                let words = [b"CF.COUNT".to_vec(), key.to_vec(), item.clone()];
+                let outcome = server::run(SERVER, &words, Circumstances::default());
+                let count = outcome.expect("a command of the module").reply.integers()[0];
+                assert!(filter.allows(item, count.cast_unsigned()), "the count of an item of {key:?} is too low");
+            }
+            return;
+        }
         assert!(ask("BF.MEXISTS").integers() == vec![1; filter.items().len()], "an item of {key:?} is missing");
         let counts = ask("BF.MCOUNT");
         let is_enough =
@@ -415,14 +440,21 @@ impl Session {
             }
             (b"save", None) => {
                 if let Some((data_type, file)) = server::save(SERVER, key) {
-                    script.data = [&[if data_type == CLASSIC { 4 } else { 7 }], &*file].concat();
+                    let kind = match data_type {
+                        CLASSIC => 4,
+                        CUCKOO => CUCKOO_FILES + 4,
+                        NATIVE_CUCKOO => CUCKOO_FILES + 7,
+                        _ => 7,
+                    };
+                    script.data = [&[kind], &*file].concat();
                 }
             }
             (b"restore", Some(file)) => {
                 let Some((kind, file)) = file.split_first() else { return };
-                let (file, versions_on) = match kind {
-                    0..=6 => ((CLASSIC, file), i32::from(*kind) - 4),
-                    _ => ((NATIVE, file), i32::from(*kind) - 7),
+                let (classic, native) = if *kind < CUCKOO_FILES { (CLASSIC, NATIVE) } else { (CUCKOO, NATIVE_CUCKOO) };
+                let (file, versions_on) = match i32::from(*kind % CUCKOO_FILES) {
+                    version @ 0..=6 => ((classic, file), version - 4),
+                    version => ((native, file), version - 7),
                 };
                 if server::restore(SERVER, key, file, versions_on, circumstances) {
                     assert!(server::restore(FOLLOWER, key, file, versions_on, following));
@@ -465,17 +497,20 @@ impl Session {
     }
 }
 
-/// The module's data types, in the order in which it creates them.
-const NATIVE: usize = 0;
-const CLASSIC: usize = 1;
-
 /// Runs `f` with other defaults, if the server offers CONFIG to modules.
 fn with_other_defaults(f: impl FnOnce()) {
-    const OTHERS: [(&str, &str); 4] =
-        [("error-rate", "0.3"), ("initial-size", "7"), ("expansion-factor", "5"), ("layout", "classic")];
+    const OTHERS: [(&str, &str); 7] = [
+        ("error-rate", "0.3"),
+        ("initial-size", "7"),
+        ("expansion-factor", "5"),
+        ("layout", "classic"),
+        ("cf-layout", "classic"),
+        ("cf-bucket-size", "7"),
+        ("cf-expansion-factor", "4"),
+    ];
     let own = OTHERS.map(|(name, _)| server::configured(name.as_bytes()));
     let others = OTHERS.map(|(_, other)| Some(other.as_bytes().to_vec()));
-    let configure = |values: &[Option<Vec<u8>>; 4]| {
+    let configure = |values: &[Option<Vec<u8>>; 7]| {
         for ((name, _), value) in OTHERS.iter().zip(values) {
             assert!(value.as_ref().is_none_or(|value| server::configure(name.as_bytes(), value)));
         }
@@ -497,7 +532,7 @@ fn items_of<'a>(name: &[u8], words: &'a Words) -> (Cow<'a, [Vec<u8>]>, &'a [Vec<
         let (items, length) = unpack(arguments).unwrap_or_default();
         return (Cow::Owned(items), &arguments[..arguments.len() - length]);
     }
-    if name != b"bf.insert" {
+    if ![&b"bf.insert"[..], b"cf.insert", b"cf.insertnx"].contains(&name) {
         return (Cow::Borrowed(arguments), &[]);
     }
     // A master may abbreviate ITEMS. No other accepted argument starts with an I.
@@ -532,12 +567,13 @@ fn is_grantable(name: &[u8], words: &Words) -> bool {
         words.iter().enumerate().all(is_little)
     };
     match name {
-        b"bf.reserve" => names_little(&words[2..]),
-        b"bf.add" | b"bf.madd" | b"bf.insert" | b"bf.addpacked" => {
+        b"bf.reserve" | b"cf.reserve" => names_little(&words[2..]),
+        b"bf.add" | b"bf.madd" | b"bf.insert" | b"bf.addpacked" | b"cf.add" | b"cf.addnx" | b"cf.insert"
+        | b"cf.insertnx" => {
             let (items, options) = items_of(name, words);
             names_little(options) && server::growth(SERVER, key, &items) <= MEMORY_LIMIT
         }
-        b"bf.loadchunk" => {
+        b"bf.loadchunk" | b"cf.loadchunk" => {
             let is_header = words.get(2).is_some_and(|word| *word == HEADER_CURSOR.to_string().into_bytes());
             let header = words.get(3).filter(|_| is_header).map(|data| Header::decode(data, Origin::Replication));
             header.is_none_or(|header| header.is_ok_and(|header| header.memory() <= MEMORY_LIMIT))

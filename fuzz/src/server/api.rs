@@ -135,6 +135,7 @@ functions! {
     RedisModule_SaveStringBuffer: save_string_buffer,
     RedisModule_SaveUnsigned: save_unsigned,
     RedisModule_ServerInfoGetFieldUnsigned: server_info_get_field_unsigned,
+    RedisModule_GetExpire: get_expire,
     RedisModule_SetAbsExpire: set_expire,
     RedisModule_SetExpire: set_expire,
     RedisModule_SetModuleAttribs: set_module_attribs,

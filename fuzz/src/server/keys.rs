@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::OnDuplicate;
+use oxbloom_filter::internals::{InsertOptions, OnDuplicate};
 use redis_module::raw;
 
 use super::events::{self, Event};
@@ -57,13 +57,29 @@ pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
         &hashes,
         &mut vec![false; hashes.len()],
         &mut [],
-        &OnDuplicate::Count.into(),
+        &InsertOptions { is_replay: true, ..OnDuplicate::Count.into() },
         &mut |bytes| {
             wanted = wanted.saturating_add(bytes);
             wanted <= MEMORY_LIMIT
         },
     );
     wanted
+}
+
+/// The module's data types, in the order in which it creates them.
+pub(crate) const NATIVE: usize = 0;
+pub(crate) const NATIVE_CUCKOO: usize = 1;
+pub(crate) const CUCKOO: usize = 2;
+pub(crate) const CLASSIC: usize = 3;
+
+/// Returns the type of a key's value, if it is one of the module's types.
+pub(crate) fn data_type(space: usize, key: &[u8]) -> Option<usize> {
+    module_value(space, key).map(|(data_type, ..)| data_type)
+}
+
+/// Returns true if a key has a cuckoo filter.
+pub(crate) fn is_cuckoo(space: usize, key: &[u8]) -> bool {
+    [NATIVE_CUCKOO, CUCKOO].map(Some).contains(&data_type(space, key))
 }
 
 /// Returns the type, the value and the type's methods, if the value of a key is of one of the module's types.
@@ -244,6 +260,13 @@ pub(super) unsafe extern "C" fn module_type_set_value(
 }
 
 /// Sets the time at which a key expires. The current time is always 0, so an absolute time is equal to a relative one.
+/// Returns the time to live of a key, or -1 if it has none. The time is always 0.
+pub(super) unsafe extern "C" fn get_expire(key: *mut raw::RedisModuleKey) -> raw::mstime_t {
+    // SAFETY: the key is open.
+    let name = unsafe { &(*key.cast::<Key>()).name };
+    expire_time(with(|state| state.call.space), name).unwrap_or(-1)
+}
+
 pub(super) unsafe extern "C" fn set_expire(key: *mut raw::RedisModuleKey, time: raw::mstime_t) -> c_int {
     // SAFETY: the key is open.
     let Key { name, is_writable } = unsafe { &*key.cast::<Key>() };
