@@ -6,8 +6,10 @@ use redis::{Connection, Value};
 
 use testkit::clock::{SECOND, stopped_pair, turn, with_clock};
 use testkit::command::{item, many};
-use testkit::filter_model::FilterModel;
-use testkit::info::{LAYOUTS, assert_figures_add_up, digest, digest_of, info_field, info_number, used_memory};
+use testkit::filter_model::{Family, FilterModel};
+use testkit::info::{
+    CUCKOO_LAYOUTS, LAYOUTS, assert_figures_add_up, digest, digest_of, info_field, info_number, used_memory,
+};
 use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
 use testkit::persistence::rewrite_aof;
 use testkit::replication::{Pair, follow, start_replica, wait_for_replica};
@@ -552,6 +554,91 @@ fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
         assert_eq!(ask::<u64>(client, "BF.CARD grown"), 0);
         assert_eq!(ask::<Vec<f64>>(client, "BF.INFO grown FILL"), [0.0]);
         assert_figures_add_up(client);
+        run(client, "FLUSHALL").unwrap();
+    }
+}
+
+#[test]
+fn each_request_for_memory_of_a_cuckoo_filter_may_fail_and_then_nothing_has_changed() {
+    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults()));
+    let Pair { master, replica } = Pair::start(faulty(), faulty());
+    let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
+    for (layout, flags) in CUCKOO_LAYOUTS {
+        // A native filter makes small requests, except for the items of a command.
+        let is_classic = layout == "classic_cuckoo";
+        let of_layers = |requests: u64| if is_classic { requests } else { 0 };
+        clients.least = if is_classic { LEAST } else { LEAST_OF_TABLES };
+        let client = &mut clients.looks;
+        let mut grown = FilterModel::cuckoo("grown");
+        let capacity = if is_classic { 50_000 } else { 64 };
+        run(client, &format!("CF.RESERVE grown {capacity} EXPANSION 1 {flags}")).unwrap();
+        grown.add(client, 0..if is_classic { 140_000 } else { 3000 });
+        let mut dump = clients.asks.scan_dump_of(Family::Cuckoo, "grown");
+        let (cursor, chunk) = dump.pop().expect("a chunk");
+        let client = &mut clients.looks;
+        let (_, header): (u64, Vec<u8>) = ask(client, "CF.SCANDUMP grown 0");
+        let payload: Vec<u8> = ask(client, "DUMP grown");
+        // Each command has its minimum number of requests. Keys that are created are called `new`.
+        let commands: [(u64, Words); 5] = [
+            (of_layers(1), split(&format!("CF.RESERVE new {capacity} {flags}"))),
+            (of_layers(1), split(&format!("CF.INSERT new CAPACITY {capacity} {flags} ITEMS a b"))),
+            (2, split("COPY grown new")),
+            (2, words([b"RESTORE", b"new", b"0", &payload])),
+            (of_layers(2), words([b"CF.LOADCHUNK", b"new", b"1", &header])),
+        ];
+        let check = |clients: &mut Clients, least: u64, command: &Words| {
+            let requests = clients.fail_each_request(command);
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert!(requests >= least, "{layout}: {shown} made {requests} requests");
+            run(&mut clients.looks, "DEL new").unwrap();
+        };
+        commands.iter().for_each(|(least, command)| check(&mut clients, *least, command));
+        // These requests grow with the number of items in a command. The filter itself does not grow.
+        clients.least = LEAST;
+        run(&mut clients.looks, &format!("CF.RESERVE wide 500000 EXPANSION 0 {flags}")).unwrap();
+        let items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
+        check(&mut clients, 2, &items("CF.INSERT wide ITEMS", 0..70_000));
+        check(&mut clients, 2, &items("CF.INSERTNX wide ITEMS", 30_000..100_000));
+        clients.least = if is_classic { LEAST } else { LEAST_OF_TABLES };
+        for (cursor, data) in &dump {
+            let loaded = clients.asks.load_chunk_of(Family::Cuckoo, "new", *cursor, data);
+            assert_eq!(loaded, Reply::simple("OK"));
+        }
+        let load = words([b"CF.LOADCHUNK", b"new", cursor.to_string().as_bytes(), &chunk]);
+        assert!(clients.fail_each_request(&load) >= u64::from(!is_classic), "{layout}");
+        assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
+        // Adds single items, until two additions have needed memory.
+        let (mut next, mut rejected) = (1_000_000, 0);
+        while rejected < 2 {
+            let command = words([b"CF.ADD", b"grown", &item(next)]);
+            clients.asks.run(&format!("BF.STARVE key 1 {}", clients.least));
+            let reply = clients.asks.run_words(&command);
+            clients.asks.run(&format!("BF.STARVE key 0 {}", clients.least));
+            if reply.is_error() {
+                assert_eq!(reply, Reply::error(grow::SYSTEM));
+                assert!(clients.fail_each_request(&command) > 0);
+                rejected += 1;
+            }
+            grown.items.insert(next);
+            next += 1;
+        }
+        // Removals succeed even if there is no memory for a smaller filter.
+        for number in 0..500 {
+            clients.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + number % 4));
+            let removed = clients.asks.run_words(&words([b"CF.DEL", b"wide", &item(number)]));
+            assert_eq!(removed, Reply::Integer(1), "{layout}");
+        }
+        clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+        let client = &mut clients.looks;
+        grown.observe(client);
+        let mut wide = FilterModel::cuckoo("wide");
+        // CF.INSERTNX has left out false positives, which are no longer there.
+        wide.items.extend(500..70_000);
+        wide.observe(client);
+        assert_figures_add_up(client);
+        let mut reader = replica.connect();
+        wait_for_replica(client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(client), "{layout}");
         run(client, "FLUSHALL").unwrap();
     }
 }
