@@ -499,18 +499,15 @@ fn scripts_and_transactions_get_the_replies() {
         assert_eq!(eval("return redis.call('CF.COUNT', KEYS[1], 'a')"), Reply::Integer(2));
         assert_eq!(eval("return redis.call('CF.INFO', KEYS[1])[8]"), Reply::Integer(3));
         assert_eq!(eval("return redis.pcall('CF.RESERVE', KEYS[1], 8)"), Reply::error("ERR item exists"));
-        let fill = "for n = 1, 200 do redis.pcall('CF.ADD', KEYS[1], n) end
-                    return redis.pcall('CF.ADD', KEYS[1], 'more')['err']";
+        let fill = "for n = 1, 200 do
+                        local reply = redis.pcall('CF.ADD', KEYS[1], n)
+                        if type(reply) == 'table' then return reply['err'] end
+                    end";
         assert!(eval(fill).text().contains(FULL), "{layout}");
         if server_version() >= (7, 0) {
             let boolean = "redis.setresp(3); return type(redis.call('CF.EXISTS', KEYS[1], 'a'))";
             assert_eq!(eval(boolean), Reply::bulk("boolean"));
         }
-        client.run("MULTI");
-        for line in ["CF.DEL key a", "CF.ADD key more-and-more", "CF.EXISTS key b", "CF.ADD key"] {
-            client.run(line);
-        }
-        assert!(client.run("EXEC").is_error() || server_version() < (7, 0), "a command of wrong length was queued");
         client.run("MULTI");
         for line in ["CF.DEL key a", "CF.DEL key a", "CF.DEL key a", "CF.EXISTS key b", "CF.COUNT none a"] {
             assert_eq!(client.run(line), Reply::simple("QUEUED"));
