@@ -489,7 +489,7 @@ fn scripts_and_transactions_get_the_replies() {
     let mut client = Wire::resp2(&server);
     for layout in LAYOUTS {
         client.run("FLUSHALL");
-        // With another seed, "more" could be a false positive, and its copy accepted.
+        // With another seed, one of these items could be a false positive of another.
         let options: &[&str] = if layout == "native" { &["LAYOUT", layout, "SEED", "7"] } else { &["LAYOUT", layout] };
         let mut eval = |script: &str| client.run_words(&[&["EVAL", script, "1", "key"], options].concat());
         let create = "return redis.call('CF.RESERVE', KEYS[1], 64, 'BUCKETSIZE', 4, 'EXPANSION', 0, unpack(ARGV))";
