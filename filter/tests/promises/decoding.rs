@@ -1,5 +1,6 @@
 //! Decoding of damaged and forged bytes.
 
+use oxbloom_filter::internals::codec::packing::{pack, unpack};
 use oxbloom_filter::internals::codec::{self, Origin, chunk, header};
 use oxbloom_filter::internals::sizing::{MAX_BLOCKS, WORDS_PER_LINE};
 use oxbloom_filter::internals::{Growth, Interrupted, OnDuplicate};
@@ -432,4 +433,23 @@ fn a_filter_that_is_still_being_loaded_can_be_saved() {
         model::load(&mut partial, cursor, &chunk).unwrap();
     }
     assert!(model::whole(&partial) == model::whole(&filter));
+}
+
+#[test]
+fn packed_bytes_come_back() {
+    let mut cases = vec![vec![], vec![0; 8], vec![0; 8 * 256], vec![0; 8 * 600], vec![7; 64]];
+    cases.push([vec![1, 0, 0, 2, 0, 0, 0, 3], vec![0; 80], vec![255; 8], vec![0; 8]].concat());
+    for bytes in cases {
+        let packed = pack(&bytes).unwrap();
+        assert_eq!(unpack(&packed, bytes.len()), Ok(bytes.clone()));
+        assert!(bytes.is_empty() || unpack(&packed, bytes.len() - 8) == Err(DecodeError::Corrupt));
+        let cut = unpack(&packed[..packed.len().saturating_sub(1)], bytes.len());
+        assert!(cut != Ok(bytes.clone()) || bytes.is_empty());
+    }
+}
+
+#[test]
+fn zeros_take_little() {
+    assert_eq!(pack(&[0; 8 * 256]), Ok(vec![0, 255]));
+    assert_eq!(pack(&1u64.to_le_bytes()), Ok(vec![1, 1]));
 }

@@ -10,6 +10,7 @@
 //! - [`merging`]: unions and intersections of filters;
 //! - [`decoding`]: damaged and forged bytes; [`recorded`]: bytes of earlier versions;
 //! - [`memory`]: the memory of a filter, compared with RedisBloom's, and asked for before it is taken;
+//! - [`shapes`]: the sizes of native filters;
 //! - [`planning`]: predictions of memory and rates;
 //! - [`classic`]: the same bits as RedisBloom;
 //! - [`table`]: the quotient table by itself;
@@ -31,4 +32,5 @@ mod model;
 mod planning;
 mod rates;
 mod recorded;
+mod shapes;
 mod table;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use oxbloom_filter::internals::sizing::LOWEST_ERROR_RATE;
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Hash, Interrupted, OnDuplicate};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Hash, Hasher, Interrupted, OnDuplicate};
 use oxbloom_filter::{Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -302,4 +302,13 @@ fn a_capacity_that_memory_cannot_hold_is_rejected() {
     let mut filter = filter(0.01, 1, by(u32::MAX), 1);
     assert_eq!((filter.insert(b"first"), filter.insert(b"second")), (Ok(true), Ok(true)));
     assert!(filter.contains(b"first") && filter.memory_usage() < 1000, "{}", filter.memory_usage());
+}
+
+#[test]
+fn items_have_the_same_hash_alone_and_in_any_order() {
+    let items: Vec<Vec<u8>> = (0..300).map(|number| vec![b'x'; number * 7 % 300]).collect();
+    let hasher = Hasher::Xxh3 { seed: 42 };
+    let mut hashes = vec![Hash::default(); items.len()];
+    assert_eq!(hasher.hash_all(items.iter().map(Vec::as_slice), &mut hashes), items.len());
+    assert!(items.iter().zip(hashes).all(|(item, hash)| hasher.hash(item) == hash));
 }
