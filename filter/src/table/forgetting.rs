@@ -41,15 +41,11 @@ pub struct SliceAddition {
 
 dispatched! {
     /// Returns true if the item may be in a slice after `forgotten`.
-    pub fn remembers(table: &Table, hash: Hash, forgotten: u64) -> bool = remembers_with
-}
-dispatched! {
+    pub fn remembers(table: &Table, hash: Hash, forgotten: u64) -> bool = remembers_with;
     /// Does the same as [`find_more`](Table::find_more), for items in slices after `forgotten`.
     pub fn find_more_remembered(
         table: &Table, hashes: &[Hash], found: &mut [bool], forgotten: u64
-    ) = find_more_remembered_with
-}
-dispatched! {
+    ) = find_more_remembered_with;
     /// Adds an item to a slice. An item that is present moves only if `addition.refresh` is set and its slice is
     /// earlier.
     ///
@@ -59,7 +55,7 @@ dispatched! {
     /// before an allocation failed.
     pub fn add_to_slice(
         table: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>
-    ) -> Result<AddOutcome, Error> = add_to_slice_with
+    ) -> Result<AddOutcome, Error> = add_to_slice_with;
 }
 
 impl Table {

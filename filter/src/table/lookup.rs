@@ -17,21 +17,15 @@ const DIRECTORY_IN_CACHE: u64 = 1 << 13;
 
 dispatched! {
     /// Returns true if the item may be in the table.
-    pub fn contains(table: &Table, hash: Hash) -> bool = contains_with
-}
-dispatched! {
+    pub fn contains(table: &Table, hash: Hash) -> bool = contains_with;
     /// Sets `found[i]` to true if the item of `hashes[i]` may be in the table. Never sets it to false, and looks up only
     /// the items that are not found yet.
-    pub fn find_more(table: &Table, hashes: &[Hash], found: &mut [bool]) = find_more_with
-}
-dispatched! {
+    pub fn find_more(table: &Table, hashes: &[Hash], found: &mut [bool]) = find_more_with;
     /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high
     /// at the error rate.
-    pub fn count(table: &Table, hash: Hash) -> u64 = count_with
-}
-dispatched! {
+    pub fn count(table: &Table, hash: Hash) -> u64 = count_with;
     /// Sets `counts[i]` to the [`count`](Table::count) of the item of `hashes[i]`.
-    pub fn count_all(table: &Table, hashes: &[Hash], counts: &mut [u64]) = count_all_with
+    pub fn count_all(table: &Table, hashes: &[Hash], counts: &mut [u64]) = count_all_with;
 }
 
 impl Table {

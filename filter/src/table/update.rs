@@ -17,11 +17,9 @@ dispatched! {
     ///
     /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it; [`Error::CannotGrow`] if too many hashes
     /// are alike. The table then holds the same items as before.
-    pub fn add(table: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = add_with
-}
-dispatched! {
+    pub fn add(table: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = add_with;
     /// Removes one occurrence of an item. Returns false if the item is absent.
-    pub fn remove(table: &mut Table, hash: Hash) -> bool = remove_with
+    pub fn remove(table: &mut Table, hash: Hash) -> bool = remove_with;
 }
 
 impl Table {
