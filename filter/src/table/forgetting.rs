@@ -80,7 +80,7 @@ impl Table {
 
     /// Returns the number of bits of a slot after its fingerprint: the terminator and the stamp.
     #[inline(always)]
-    fn suffix_bits(&self) -> u32 {
+    pub(super) fn suffix_bits(&self) -> u32 {
         self.addressing.terminator() + self.payload.stamp_bits()
     }
 
@@ -98,7 +98,7 @@ impl Table {
     fn find_more_remembered_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
         let addressing = self.addressing;
         let is_wanted = |found: &bool| !found;
-        self.for_each_run::<S, _>(self.suffix_bits(), hashes, found, is_wanted, |found, segment, run, remainder| {
+        self.for_each_run::<S, _>(hashes, found, is_wanted, |found, segment, run, remainder| {
             *found = segment.remembers_any(&run, forgotten, |value| addressing.matches(value, remainder));
         });
     }

@@ -80,35 +80,22 @@ impl Table {
     #[inline(always)]
     fn find_more_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool]) {
         let is_wanted = |found: &bool| !found;
-        self.for_each_run::<S, _>(
-            self.addressing.terminator(),
-            hashes,
-            found,
-            is_wanted,
-            |found, segment, run, remainder| {
-                *found = self.any_matches(segment, run, remainder);
-            },
-        );
+        self.for_each_run::<S, _>(hashes, found, is_wanted, |found, segment, run, remainder| {
+            *found = self.any_matches(segment, run, remainder);
+        });
     }
 
     #[inline(always)]
     fn count_all_with<S: Select>(&self, _select: S, hashes: &[Hash], counts: &mut [u64]) {
         counts.fill(0);
         let is_wanted = |_: &u64| true;
-        self.for_each_run::<S, _>(
-            self.addressing.terminator(),
-            hashes,
-            counts,
-            is_wanted,
-            |count, segment, run, remainder| {
-                *count = self.count_in(segment, run, remainder);
-            },
-        );
+        self.for_each_run::<S, _>(hashes, counts, is_wanted, |count, segment, run, remainder| {
+            *count = self.count_in(segment, run, remainder);
+        });
     }
 
     /// Calls `visit` with the answer, the segment, the run and the remainder of each item. Skips items whose answer is
-    /// not wanted and items whose segment is empty. The last `suffix_bits` bits of a slot are no part of the
-    /// fingerprint.
+    /// not wanted and items whose segment is empty.
     ///
     /// Each step is done for all items of a batch before the next step. Out-of-order execution then overlaps the steps
     /// of several items, and each step can prefetch for the next. In a table of a million items, this reduced a look-up
@@ -116,13 +103,13 @@ impl Table {
     #[inline(always)]
     pub(super) fn for_each_run<S: Select, A>(
         &self,
-        suffix_bits: u32,
         hashes: &[Hash],
         answers: &mut [A],
         is_wanted: impl Fn(&A) -> bool,
         visit: impl Fn(&mut A, &Segment, Run, u64),
     ) {
         debug_assert!(answers.len() >= hashes.len(), "an answer for each item");
+        let suffix_bits = self.suffix_bits();
         for (hashes, answers) in hashes.chunks(BATCH).zip(answers.chunks_mut(BATCH)) {
             self.prefetch_directory(hashes);
             let mut addresses = [None; BATCH];
