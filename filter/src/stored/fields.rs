@@ -8,9 +8,7 @@ pub struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
     pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
-        self.0 = rest;
-        Ok(taken)
+        self.0.split_off(..length).ok_or(DecodeError::Corrupt)
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], DecodeError> {

@@ -34,17 +34,12 @@ pub fn pack(bytes: &[u8]) -> Result<Vec<u8>, Error> {
 pub fn unpack(mut packed: &[u8], max: usize) -> Result<Vec<u8>, DecodeError> {
     // A tag that exceeds the limit is followed by at most 256 words.
     let mut bytes = try_vec(max.saturating_add(256 * WORD))?;
-    while let Some((&tag, rest)) = packed.split_first() {
+    while let Some(&tag) = packed.split_off_first() {
         let mut word = [0; WORD];
-        let nonzero = rest.split_at_checked(tag.count_ones() as usize).ok_or(DecodeError::Corrupt)?;
-        packed = nonzero.1;
+        let nonzero = packed.split_off(..tag.count_ones() as usize).ok_or(DecodeError::Corrupt)?;
         let places = (0..WORD).filter(|index| tag >> index & 1 == 1);
-        places.zip(nonzero.0).for_each(|(index, &byte)| word[index] = byte);
-        let mut further = 0;
-        if tag == 0 {
-            (further, packed) =
-                packed.split_first().map(|(further, rest)| (*further, rest)).ok_or(DecodeError::Corrupt)?;
-        }
+        places.zip(nonzero).for_each(|(index, &byte)| word[index] = byte);
+        let further = if tag == 0 { *packed.split_off_first().ok_or(DecodeError::Corrupt)? } else { 0 };
         for _ in 0..=further {
             bytes.extend_from_slice(&word);
         }

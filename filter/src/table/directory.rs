@@ -129,9 +129,7 @@ impl<T: Bucket> Directory<T> {
         debug_assert!(depth == high.depth() && depth == self.slots[first].depth() + 1);
         debug_assert!(depth <= self.base + self.bits, "a split that is not prepared");
         let half = 1 << (self.base + self.bits - depth);
-        for slot in &mut self.slots[first..first + 2 * half] {
-            *slot = T::alias(depth);
-        }
+        self.slots[first..first + 2 * half].fill_with(|| T::alias(depth));
         self.slots[first] = low;
         self.slots[first + half] = high;
     }
@@ -155,9 +153,7 @@ impl<T: Bucket> Directory<T> {
         debug_assert!(self.buddy(path).is_some(), "a buddy that has split further");
         let spare = self.base + self.bits - depth;
         let first = self.index(path) >> spare << spare;
-        for slot in &mut self.slots[first..first + (1 << spare)] {
-            *slot = T::alias(depth);
-        }
+        self.slots[first..first + (1 << spare)].fill_with(|| T::alias(depth));
         self.slots[first] = bucket;
         self.shrink_to_fit();
     }

@@ -199,9 +199,7 @@ pub(super) fn merged(
 /// Removes the first entries, as long as `is_taken` returns true, and returns them.
 fn take<'a>(entries: &mut &'a [ListedEntry], is_taken: impl Fn(&ListedEntry) -> bool) -> &'a [ListedEntry] {
     let end = entries.iter().position(|entry| !is_taken(entry)).unwrap_or(entries.len());
-    let (taken, rest) = entries.split_at(end);
-    *entries = rest;
-    taken
+    entries.split_off(..end).unwrap_or_default()
 }
 
 /// Adds an entry. The entries from `start` on have the same quotient. If one of them has the same value, it absorbs the

@@ -147,9 +147,8 @@ impl Table {
             let mut common = Segment::list(&[segment])?;
             common.retain_mut(|entry| {
                 let first = theirs.partition_point(|other| other.quotient < entry.quotient);
-                let run = theirs[first..].iter().take_while(|other| other.quotient == entry.quotient);
-                let count =
-                    run.filter(|other| other.value == entry.value).map(|other| other.content).next().unwrap_or(0);
+                let mut run = theirs[first..].iter().take_while(|other| other.quotient == entry.quotient);
+                let count = run.find(|other| other.value == entry.value).map_or(0, |other| other.content);
                 entry.content = entry.content.min(count);
                 entry.content > 0
             });

@@ -242,11 +242,9 @@ impl Table {
 
     /// Undoes [`split_for`](Self::split_for) at all places.
     fn unsplit_all(&mut self, places: &[Place]) {
-        places
-            .iter()
-            .rev()
-            .filter(|place| place.is_empty)
-            .for_each(|place| self.unsplit_empty(place.path, place.depth));
+        for place in places.iter().rev().filter(|place| place.is_empty) {
+            self.unsplit_empty(place.path, place.depth);
+        }
     }
 
     fn decode_segment(&self, position: Position, bytes: &mut &[u8]) -> Result<Segment, DecodeError> {
