@@ -215,13 +215,18 @@ impl Table {
             segment_bytes: 0,
             directory_bytes: 0,
         };
-        let mut pages = try_vec(1)?;
-        let mut segments = try_vec(1)?;
-        segments.push(table.empty_segment(0));
-        pages.push(Directory::new(0, 0, segments));
-        table.pages = Directory::new(0, 0, pages);
+        table.pages = table.directories_of_one(0)?;
         table.directory_bytes = table.pages.bytes() + size_of::<Segment>();
         Ok(table)
+    }
+
+    /// Returns the directories of one segment without memory. The first `depth` bits of all paths are zeros.
+    fn directories_of_one(&self, depth: u32) -> Result<Directory<Directory<Segment>>, Error> {
+        let mut pages = try_vec(1)?;
+        let mut segments = try_vec(1)?;
+        segments.push(self.empty_segment(depth));
+        pages.push(Directory::new(depth, 0, segments));
+        Ok(Directory::new(depth, 0, pages))
     }
 
     /// Returns a segment without memory, with the initial number of groups at this depth.

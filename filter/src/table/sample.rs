@@ -7,14 +7,12 @@
 //! A small table is its own sample, with all of its items. Their hashes are always the same, so that a prediction does
 //! not change from call to call.
 
-use super::directory::Directory;
 use super::fingerprint::AddressSpace;
 use super::forgetting::{AddOutcome, SliceAddition};
 use super::growth::MAX_DEPTH;
 use super::{Addressing, Table};
 use crate::error::Error;
 use crate::hash::Hash;
-use crate::memory::try_vec;
 
 /// The largest number of items in a sample. The 32 segments or more that they fill estimate a size to about 0.5 %.
 const MAX_ITEMS: u64 = 1 << 16;
@@ -52,17 +50,13 @@ impl Sample {
             Addressing::Growing(_) => (wanted, 1.0),
             Addressing::Fixed(space) => (wanted.min(space.depth()), space.used()),
         };
-        if bits == 0 {
-            return Ok(Sample { table, scale: 1.0, bits, drawn: 0, filled: 0, remembered: 1.0 });
+        let mut scale = 1.0;
+        if bits > 0 {
+            table.pages = table.directories_of_one(bits)?;
+            // The depth of segments is limited by the slots of the whole table.
+            table.slots = items;
+            scale = used * libm::exp2(f64::from(bits));
         }
-        let mut pages = try_vec(1)?;
-        let mut segments = try_vec(1)?;
-        segments.push(table.empty_segment(bits));
-        pages.push(Directory::new(bits, 0, segments));
-        table.pages = Directory::new(bits, 0, pages);
-        // The depth of segments is limited by the slots of the whole table.
-        table.slots = items;
-        let scale = used * libm::exp2(f64::from(bits));
         Ok(Sample { table, scale, bits, drawn: 0, filled: 0, remembered: 1.0 })
     }
 
