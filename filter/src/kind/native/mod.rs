@@ -51,33 +51,29 @@ impl NativeFilter {
         let layer = BlockedSpec::new(&spec, capacity)?;
         let BlockShape { probes, .. } = layer.shape;
         let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
-        let prediction = Prediction {
-            memory: layer.bytes().saturating_add(size_of::<Content>() as u64),
+        let mut prediction = Prediction {
+            memory: layer.shape.bytes().saturating_add(size_of::<Content>() as u64),
             false_positive_rate: of_layer,
             is_estimate: false,
             probes: probes.into(),
             shape: Some(layer.shape),
         };
         let overflow_items = items.saturating_sub(capacity);
-        match spec.growth {
-            _ if overflow_items == 0 => Ok(prediction),
-            Growth::Fixed => Err(Error::Full),
-            Growth::By(_) => {
-                let mut table =
-                    Sample::new(Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?, overflow_items)?;
-                table.fill(overflow_items)?;
-                let of_table = table.false_positive_rate();
-                Ok(Prediction {
-                    memory: prediction
-                        .memory
-                        .saturating_add(size_of::<Table>() as u64)
-                        .saturating_add(table.allocated()),
-                    false_positive_rate: of_layer + of_table - of_layer * of_table,
-                    is_estimate: true,
-                    ..prediction
-                })
-            }
+        if overflow_items == 0 {
+            return Ok(prediction);
         }
+        if spec.growth == Growth::Fixed {
+            return Err(Error::Full);
+        }
+        let table = Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?;
+        let mut table = Sample::new(table, overflow_items)?;
+        table.fill(overflow_items)?;
+        let of_table = table.false_positive_rate();
+        let memory = table.allocated().saturating_add(size_of::<Table>() as u64);
+        prediction.memory = prediction.memory.saturating_add(memory);
+        prediction.false_positive_rate = of_layer + of_table - of_layer * of_table;
+        prediction.is_estimate = true;
+        Ok(prediction)
     }
 
     /// Returns the blocks.
@@ -124,12 +120,9 @@ impl NativeFilter {
         new: &mut [bool],
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
-        let mut insert = |hash, new: &mut bool| {
-            *new = !self.layer.contains(hash) && self.add_to_table(hash, admit)?;
-            Ok(())
-        };
         for (&hash, new) in hashes[handled..].iter().zip(&mut new[handled..]) {
-            insert(hash, new).map_err(|error| Interrupted { handled, error })?;
+            *new = !self.layer.contains(hash)
+                && self.add_to_table(hash, admit).map_err(|error| Interrupted { handled, error })?;
             handled += 1;
         }
         Ok(())
