@@ -9,16 +9,12 @@ use super::entry::{ListedEntry, fingerprint_length};
 pub(super) struct Coverage(pub(super) u128);
 
 impl Coverage {
-    pub(super) fn get(self) -> u128 {
-        self.0
-    }
-
     pub(super) fn add(&mut self, other: u128) {
-        self.0 = self.get().saturating_add(other);
+        self.0 = self.0.saturating_add(other);
     }
 
     pub(super) fn subtract(&mut self, other: u128) {
-        self.0 = self.get().saturating_sub(other);
+        self.0 = self.0.saturating_sub(other);
     }
 }
 

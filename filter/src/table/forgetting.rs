@@ -139,11 +139,11 @@ impl Table {
             // Stamps count from the base of the group, and only reach the new slice from the last forgotten one. Moving
             // the base up drops slots for good, so this is done only if the addition then succeeds: the item needs no
             // slot, or there is room, or this makes room.
-            if segment.is_stale(run.group(), forgotten_after)
-                && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group(), forgotten_after))
+            if segment.is_stale(run.group, forgotten_after)
+                && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group, forgotten_after))
             {
                 self.mark_forgotten(forgotten_after);
-                dropped |= self.forget_in_group::<S>(path, run.group());
+                dropped |= self.forget_in_group::<S>(path, run.group);
                 continue;
             }
 

@@ -117,10 +117,10 @@ impl Table {
             Ok(())
         } else if run.is_full() {
             Err(Error::CannotGrow)
-        } else if segment.fits_another_slot() && segment.borrow::<S>(run.group()) {
+        } else if segment.fits_another_slot() && segment.borrow::<S>(run.group) {
             Ok(())
         } else {
-            self.enlarge::<S>(path, run.group(), admit)
+            self.enlarge::<S>(path, run.group, admit)
         }
     }
 

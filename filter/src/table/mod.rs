@@ -326,7 +326,7 @@ impl Table {
             Addressing::Fixed(space) => space.used(),
             Addressing::Growing(_) => 1.0,
         };
-        (self.coverage.get() as f64 / libm::exp2(f64::from(COVERAGE_BITS)) / space).min(1.0)
+        (self.coverage.0 as f64 / libm::exp2(f64::from(COVERAGE_BITS)) / space).min(1.0)
     }
 
     #[inline(always)]

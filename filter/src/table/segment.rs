@@ -111,7 +111,7 @@ pub(super) struct Address {
 /// The slots of a quotient.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
-    group: usize,
+    pub group: usize,
     /// The end of the group, in bits from the start of the segment.
     end: usize,
     /// The position of the quotient's zero, in bits from the start of the segment.
@@ -123,12 +123,6 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Returns the run's group.
-    #[inline(always)]
-    pub(super) fn group(&self) -> usize {
-        self.group
-    }
-
     /// Returns true if the run must not get another slot.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {

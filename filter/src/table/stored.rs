@@ -145,7 +145,9 @@ impl Table {
             match self.add_segment(path, segment, admit) {
                 Ok(added) => changed |= added,
                 Err(error) => {
-                    self.empty_all(&places);
+                    for place in places.iter().filter(|place| place.is_empty) {
+                        self.replace(place.path, self.empty_segment(self.segment(place.path).depth()));
+                    }
                     filled.into_iter().for_each(|(path, segment)| self.put_back(path, segment));
                     self.unsplit_all(&places);
                     return Err(error);
@@ -192,13 +194,6 @@ impl Table {
             position = end_of_segment(position, segment);
         }
         Ok(filled)
-    }
-
-    /// Empties the segments at those places that were empty before.
-    fn empty_all(&mut self, places: &[Place]) {
-        for place in places.iter().filter(|place| place.is_empty) {
-            self.replace(place.path, self.empty_segment(self.segment(place.path).depth()));
-        }
     }
 
     /// Puts a segment back in its place, where it may have split since. Does nothing if its page has split further:

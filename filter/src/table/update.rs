@@ -80,18 +80,18 @@ impl Table {
         let segment = self.segment_mut(path);
         let address = segment.address(path, addressing.terminator());
         let Some(run) = segment.run::<S>(address) else { return false };
-        let mut longest = None;
+        let mut longest = None::<Entry>;
         let mut matching = 0;
         for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
             matching += 1;
-            longest = match longest {
-                Some(longer) if length_order(longer) <= length_order(entry) => Some(longer),
-                _ => Some(entry),
-            };
+            // Fewer zeros mean a longer fingerprint. In a table of fixed size, at most one entry matches an item.
+            if longest.is_none_or(|longest| entry.value.trailing_zeros() < longest.value.trailing_zeros()) {
+                longest = Some(entry);
+            }
         }
         let Some(entry) = longest else { return false };
         let before = segment.slots();
-        let in_group = segment.slots_in::<S>(run.group());
+        let in_group = segment.slots_in::<S>(run.group);
         segment.set_count(run, Some(entry), entry.value, entry.count - 1, in_group);
         let freed = before - segment.slots();
         let should_shrink = freed > 0 && should_shrink(segment, addressing);
@@ -125,11 +125,4 @@ fn known_and_identical(entries: Entries<'_>, matches: impl Fn(u64) -> bool, valu
         }
     }
     (is_known, identical)
-}
-
-/// Returns a sort key that puts entries with longer fingerprints first. In a table of fixed size, all fingerprints have
-/// the same length, and at most one entry matches an item.
-#[inline(always)]
-fn length_order(entry: Entry) -> u32 {
-    entry.value.trailing_zeros()
 }

@@ -50,7 +50,7 @@ impl Record {
 
     /// Returns the bytes that the bits take.
     pub(crate) fn memory(&self) -> u64 {
-        self.spec.bytes()
+        self.spec.shape.bytes()
     }
 
     /// Returns true if the blocks have chunks.

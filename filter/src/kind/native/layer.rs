@@ -43,11 +43,6 @@ impl BlockedSpec {
         Ok(BlockedSpec { shape: shape.ok_or(Error::OutOfMemory)?, capacity })
     }
 
-    /// Returns the size of the blocks in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.shape.bytes()
-    }
-
     /// Returns the false-positive rate of a filter's layer when it is full.
     pub fn full_rate(&self, filter: &OwnSpec) -> f64 {
         let most = filter.layer_error_rate();

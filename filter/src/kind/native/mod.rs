@@ -41,7 +41,7 @@ impl NativeFilter {
     }
 
     fn of_shape(spec: OwnSpec, layer: BlockedSpec, admit: Admit<'_>) -> Result<NativeFilter, Error> {
-        request(layer.bytes(), admit)?;
+        request(layer.shape.bytes(), admit)?;
         Ok(NativeFilter { layer: BlockedLayer::new(layer)?, spec, table: None })
     }
 

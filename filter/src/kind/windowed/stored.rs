@@ -27,7 +27,7 @@ use crate::kind::windowed::slices::{Slice, Slices};
 use crate::kind::{Contained, Header};
 use crate::spec::{Growth, OwnSpec};
 use crate::stored::Stored;
-use crate::stored::fields::{Fields, decode_all};
+use crate::stored::fields::decode_all;
 use crate::stored::header::Preamble;
 use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
@@ -104,7 +104,8 @@ pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, Deco
     if sweep_positions.iter().any(|&position| position >= END) {
         return Err(DecodeError::Corrupt);
     }
-    let remembered = decode_all(number.into(), || decode_slice(fields))?;
+    let decode_slice = || Ok(Slice { until: fields.u64()?, items: [fields.u64()?, fields.u64()?] });
+    let remembered = decode_all(number.into(), decode_slice)?;
     let slices = Slices::restored(window, capacity, (forgotten, latest), &remembered)?;
     let payload = Payload::Slice(Stamps { forgotten, span: window.span() });
     let expected = table::Record::decode(fields, Growth::Fixed, payload)?;
@@ -128,8 +129,4 @@ pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, Deco
             Ok(filter.into_content()?)
         })?,
     })
-}
-
-fn decode_slice(fields: &mut Fields<'_>) -> Result<Slice, DecodeError> {
-    Ok(Slice { until: fields.u64()?, items: [fields.u64()?, fields.u64()?] })
 }

@@ -71,7 +71,7 @@ impl Segment {
     /// Calls `visit` with the quotient, the value, and the count or slice of each entry.
     #[inline(always)]
     fn for_each_entry(&self, mut visit: impl FnMut(u32, u64, u64)) {
-        for (quotient, run) in self.runs() {
+        for (quotient, run) in self.runs_of(self.filled_groups()) {
             if self.stamp_bits > 0 {
                 let stamped = (0..run.len).map(|index| self.stamped(&run, index));
                 stamped.for_each(|entry| visit(quotient, entry.value, entry.slice));
@@ -94,11 +94,6 @@ impl Segment {
                     .for_each(|entry| visit(entry.value));
             }
         }
-    }
-
-    /// Returns an iterator over the quotients that have slots, and their runs.
-    pub(super) fn runs(&self) -> Runs<'_> {
-        self.runs_of(self.filled_groups())
     }
 
     /// Returns the groups, or none if the segment has no memory.

@@ -46,12 +46,6 @@ impl Segment {
         self.base = forgotten;
     }
 
-    /// Returns the number of slices between `base` and the slice of a slot.
-    #[inline(always)]
-    fn slices_between(&self, base: u64, slot: u64) -> u64 {
-        slices_between(base, slot, self.stamp_bits())
-    }
-
     /// Returns true if `matches` returns true for the value of any remembered entry of a run.
     #[inline(always)]
     pub(in crate::table) fn remembers_any(&self, run: &Run, forgotten: u64, matches: impl Fn(u64) -> bool) -> bool {
@@ -60,7 +54,7 @@ impl Segment {
         let least = forgotten.saturating_sub(base);
         (0..run.len).any(|index| {
             let slot = self.slot(run, index);
-            self.slices_between(base, slot) >= least && matches(slot >> bits)
+            slices_between(base, slot, bits) >= least && matches(slot >> bits)
         })
     }
 
@@ -76,7 +70,11 @@ impl Segment {
     pub(super) fn stamped(&self, run: &Run, index: usize) -> Stamped {
         let slot = self.slot(run, index);
         let base = self.base_of(run.group);
-        Stamped { value: slot >> self.stamp_bits, slice: base + 1 + self.slices_between(base, slot), index }
+        Stamped {
+            value: slot >> self.stamp_bits,
+            slice: base + 1 + slices_between(base, slot, self.stamp_bits()),
+            index,
+        }
     }
 
     /// Adds an entry to the front of a run. There is [room](Self::slots_if_room) for it, and the forgotten slots of its
@@ -98,15 +96,12 @@ impl Segment {
         value << self.stamp_bits | slice & low_bits(self.stamp_bits())
     }
 
-    /// Returns true if a stamp in a group can stand for a slice.
-    fn can_stamp(&self, group: usize, slice: u64) -> bool {
-        let distance = slice.saturating_sub(self.base_of(group));
-        (1..=1 << self.stamp_bits).contains(&distance)
-    }
-
     #[inline(always)]
     fn set_stamped(&mut self, run: &Run, Stamped { value, slice, index }: Stamped) {
-        debug_assert!(self.can_stamp(run.group, slice), "a stamp cannot stand for slice {slice}");
+        debug_assert!(
+            (1..=1 << self.stamp_bits).contains(&slice.saturating_sub(self.base_of(run.group))),
+            "a stamp cannot stand for slice {slice}"
+        );
         let bit = self.slot_bit(run, index);
         let width = self.width();
         let slot = self.stamped_slot(value, slice);
@@ -124,7 +119,7 @@ impl Segment {
     pub(in crate::table) fn holds_forgotten(&self, group: usize, forgotten: u64) -> bool {
         let base = self.base_of(group);
         let least = forgotten.saturating_sub(base);
-        least > 0 && self.slots_of_group(group).any(|slot| self.slices_between(base, slot) < least)
+        least > 0 && self.slots_of_group(group).any(|slot| slices_between(base, slot, self.stamp_bits()) < least)
     }
 
     /// Drops the forgotten slots of a group, and calls `dropped` with their values.
@@ -206,7 +201,7 @@ impl Segment {
         let base = self.base_of(run.group);
         let slots = (0..run.len).map(|index| self.slot(&run, index));
         values.extend(slots.clone().map(|slot| slot >> bits));
-        let is_entry = |slot| slot >> bits != 0 && self.slices_between(base, slot) < stamps.span.into();
+        let is_entry = |slot| slot >> bits != 0 && slices_between(base, slot, bits) < stamps.span.into();
         slots.clone().all(is_entry)
     }
 }
