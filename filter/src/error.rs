@@ -101,7 +101,7 @@ error! {
     /// The error of a merge. The filters are unchanged.
     MergeError {
         /// The filters differ in this parameter, and possibly in others.
-        SourcesDiffer(parameter: Mismatch) => format_args!("the filters have {}", parameter.difference()),
+        SourcesDiffer(parameter: Mismatch) => format_args!("the filters have {parameter}"),
         /// Filters that have grown cannot be intersected.
         IntersectedLayers => "filters that have grown cannot be intersected",
         /// Counting filters that may grow cannot be intersected.
@@ -117,34 +117,21 @@ error! {
     }
 }
 
-/// A parameter that must be equal for filters to be merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Mismatch {
-    /// The layout: native, counting or classic.
-    Layout,
-    /// The false-positive rate that the filters were created for.
-    ErrorRate,
-    /// The capacity that the filters were created for.
-    Capacity,
-    /// The expansion: for classic filters its value, for others whether the filter grows.
-    Expansion,
-    /// The seed of the hash.
-    Seed,
-    /// The shape of their layers. If only this differs, different versions of the library created the filters.
-    Size,
-}
-
-impl Mismatch {
-    fn difference(self) -> &'static str {
-        match self {
-            Mismatch::Layout => "different layouts",
-            Mismatch::ErrorRate => "different error rates",
-            Mismatch::Capacity => "different capacities",
-            Mismatch::Expansion => "different expansions",
-            Mismatch::Seed => "different seeds",
-            Mismatch::Size => "layers of different shapes",
-        }
+error! {
+    /// A parameter that must be equal for filters to be merged, and is not.
+    Mismatch {
+        /// The layout: native, counting or classic.
+        Layout => "different layouts",
+        /// The false-positive rate that the filters were created for.
+        ErrorRate => "different error rates",
+        /// The capacity that the filters were created for.
+        Capacity => "different capacities",
+        /// The expansion: for classic filters its value, for others whether the filter grows.
+        Expansion => "different expansions",
+        /// The seed of the hash.
+        Seed => "different seeds",
+        /// The shape of their layers. If only this differs, different versions of the library created the filters.
+        Size => "layers of different shapes",
     }
 }
 
