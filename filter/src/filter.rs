@@ -550,11 +550,6 @@ impl Filter {
         CountingFilter::of(&self.0)
     }
 
-    /// Returns the filter, if it counts, to remove items.
-    pub fn counting_mut(&mut self) -> Option<&mut CountingFilter> {
-        if let Content::Counting(filter) = &mut self.0 { Some(filter) } else { None }
-    }
-
     /// Returns the filter, if it is a cuckoo filter.
     pub fn cuckoo(&self) -> Option<&CuckooFilter> {
         CuckooFilter::of(&self.0)

@@ -53,8 +53,7 @@ fn count(filter: &Filter, number: u64) -> u64 {
 }
 
 fn remove(filter: &mut Filter, number: u64) -> bool {
-    let hash = filter.hash(&item(number));
-    filter.counting_mut().unwrap().remove(hash)
+    filter.remove(item(number)).unwrap()
 }
 
 /// Combines the bytes of both filters one by one.
