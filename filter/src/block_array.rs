@@ -99,7 +99,6 @@ impl BlockArray {
         self.bytes_mut().get_mut(offset..)?.get_mut(..length)
     }
 
-    /// Returns the number of blocks.
     #[inline]
     fn blocks(&self) -> usize {
         self.pattern().blocks_in(self.0.as_slice().len())

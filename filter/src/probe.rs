@@ -232,11 +232,7 @@ mod tests {
     use super::*;
 
     fn blocks_of(hash: Hash, shape: BlockShape) -> impl Iterator<Item = usize> {
-        ProbePattern::new(shape)
-            .blocks_of(hash, shape.blocks as usize)
-            .map(|(block, _)| block)
-            .collect::<Vec<_>>()
-            .into_iter()
+        ProbePattern::new(shape).blocks_of(hash, shape.blocks as usize).map(|(block, _)| block)
     }
 
     proptest! {

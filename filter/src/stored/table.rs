@@ -84,7 +84,6 @@ impl Record {
         Ok(try_box(self.build()?)?)
     }
 
-    /// Returns true if the table has chunks.
     pub(crate) fn has_chunks(&self) -> bool {
         self.slots > 0
     }

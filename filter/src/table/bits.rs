@@ -11,7 +11,6 @@ pub(super) const PADDING: usize = WORD;
 /// The width of the widest field. With up to seven bits before it, it fits into one word.
 pub(super) const MAX_WIDTH: u32 = u64::BITS - 7;
 
-/// Returns the word at byte `at`.
 #[inline(always)]
 fn word(bytes: &[u8], at: usize) -> u64 {
     let (word, _) = bytes[at..].split_first_chunk().expect("the padding holds the end of a word");
@@ -120,7 +119,6 @@ pub(super) fn move_down(bytes: &mut [u8], from: usize, to: usize, by: usize) {
     restore(words, 0, first, last, bits_outside);
 }
 
-/// Returns the `count` words from byte `base` on.
 #[inline(always)]
 fn words_mut(bytes: &mut [u8], base: usize, count: usize) -> &mut [[u8; 8]] {
     bytes[base..base + count * 8].as_chunks_mut().0

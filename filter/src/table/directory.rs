@@ -32,7 +32,6 @@ pub(super) struct Directory<T> {
 }
 
 impl<T: Bucket> Directory<T> {
-    /// Creates a directory with these slots.
     pub(super) fn new(base: u32, bits: u32, slots: Vec<T>) -> Directory<T> {
         debug_assert!(slots.len() <= 1 << bits, "{} slots for {bits} bits", slots.len());
         Directory { slots: slots.into_boxed_slice(), base, bits }

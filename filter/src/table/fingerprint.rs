@@ -178,7 +178,6 @@ impl AddressSpace {
         u32::from(self.level) - QUOTIENT_BITS - self.log_groups()
     }
 
-    /// Returns the path of a hash.
     #[inline(always)]
     pub(super) fn path(self, hash: Path) -> Path {
         match self.scale {

@@ -340,7 +340,6 @@ impl Table {
         Ok(())
     }
 
-    /// Splits a page in two.
     #[cold]
     fn split_page(&mut self, path: Path, max_bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
         let pages = self.pages.bytes();
@@ -356,7 +355,6 @@ impl Table {
         Ok(())
     }
 
-    /// Asks for `more` bytes of directories.
     fn ask_for_directory(&self, more: usize, max_bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
         if self.directory_bytes.saturating_add(more) as u64 > max_bytes {
             return Err(Error::CannotGrow);

@@ -191,7 +191,6 @@ impl Segment {
         self.stamp_bits.into()
     }
 
-    /// Returns the number of bits in a value.
     #[inline(always)]
     pub(super) fn value_bits(&self) -> u32 {
         (self.width - self.stamp_bits).into()
@@ -213,7 +212,6 @@ impl Segment {
         1 << self.log_groups
     }
 
-    /// Returns the number of quotients.
     #[inline(always)]
     pub(super) fn quotients(&self) -> u32 {
         GROUP_QUOTIENTS << self.log_groups
@@ -252,7 +250,6 @@ impl Segment {
         }
     }
 
-    /// Returns the group of a path.
     #[inline(always)]
     pub(super) fn group(&self, path: Path) -> usize {
         bits_of(path, self.depth(), self.log_groups()) as usize
@@ -294,7 +291,6 @@ impl Segment {
         Some(Run { group: address.group, end: end * 8, zero: start * 8 + zero, first, len })
     }
 
-    /// Returns the number of slots in a group.
     #[inline(always)]
     pub(super) fn slots_in<S: Select>(&self, group: usize) -> usize {
         select_zero::<S>(self.bytes(), self.bounds(group).0, GROUP_QUOTIENTS) - GROUP_QUOTIENTS as usize
@@ -343,7 +339,6 @@ impl Segment {
         index + 1 + digits + 1
     }
 
-    /// Returns the entries of a run.
     #[inline(always)]
     pub(super) fn entries(&self, run: Run) -> Entries<'_> {
         Entries { segment: self, run, next: 0 }
@@ -450,14 +445,12 @@ impl Segment {
         self.slots -= 1;
     }
 
-    /// Returns a copy.
     pub(super) fn try_clone(&self) -> Result<Segment, Error> {
         let mut copy = Segment { bytes: Bytes::zeroed(self.allocated() as u64)?, ..*self };
         copy.bytes_mut().copy_from_slice(self.bytes());
         Ok(copy)
     }
 
-    /// Prefetches the offsets of a group.
     #[inline(always)]
     pub(super) fn prefetch_offset(&self, group: usize) {
         prefetch(self.bytes().as_ptr().wrapping_add(group * 2));

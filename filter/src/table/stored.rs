@@ -47,7 +47,6 @@ pub fn end_of(part: &[u8]) -> Option<Position> {
     rest.first_chunk().copied().map(Position::from_le_bytes)
 }
 
-/// Returns the end of a segment that starts at a position.
 fn end_of_segment(start: Position, segment: &Segment) -> Position {
     start.saturating_add(END >> segment.depth())
 }

@@ -507,7 +507,6 @@ impl ClassicLayer {
         (0..count).all(|_| bits[probes.next(self.modulus)])
     }
 
-    /// Prefetches the next `count` of `probes`.
     #[inline]
     fn prefetch_next(&self, probes: &mut ClassicProbes, count: u32) {
         let bytes = self.bytes.span();

@@ -115,7 +115,6 @@ impl ClassicFilter {
         room.map_err(|_| Error::OutOfMemory)
     }
 
-    /// Merges layer by layer.
     fn merge_layers(&mut self, sources: &[(&ClassicFilter, u64)], op: MergeOp, is_new: bool) -> bool {
         let mut changed = false;
         for (index, target) in self.layers.iter_mut().enumerate() {

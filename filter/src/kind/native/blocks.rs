@@ -31,7 +31,6 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Decodes the record.
     pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Record, DecodeError> {
         let [blocks, capacity, items, set_bits] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
         let [blocks_per_item, probes, words] = [fields.u8()?, fields.u8()?, fields.u8()?];
@@ -53,7 +52,6 @@ impl Record {
         self.spec.shape.bytes()
     }
 
-    /// Returns true if the blocks have chunks.
     pub(crate) fn has_chunks(&self) -> bool {
         self.set_bits > 0
     }

@@ -57,7 +57,6 @@ impl Stored for NativeFilter {
     }
 }
 
-/// Decodes the records.
 pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
     let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let blocks = blocks::Record::decode(fields)?;

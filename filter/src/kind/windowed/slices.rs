@@ -171,7 +171,6 @@ impl Slices {
         Ok(Slices { slices: slices.into_boxed_slice(), ..*self })
     }
 
-    /// Returns the window.
     pub fn window(&self) -> Window {
         self.window
     }

@@ -83,7 +83,6 @@ impl Stored for WindowedFilter {
     }
 }
 
-/// Decodes the records.
 pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
     let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));

@@ -124,12 +124,10 @@ impl Segment {
         longest > MAX_RUN
     }
 
-    /// Returns the number of slots that `entries` fill.
     pub(in crate::table) fn slots_for(&self, entries: &[ListedEntry]) -> usize {
         entries.iter().map(|entry| self.slots_of(entry)).sum()
     }
 
-    /// Returns the number of slots that an entry fills.
     pub(in crate::table) fn slots_of(&self, entry: &ListedEntry) -> usize {
         if self.stamp_bits > 0 { 1 } else { slots_of(entry.content, self.width()) }
     }

@@ -117,7 +117,6 @@ impl Segment {
         self.min_bytes(self.slots as usize + 1) <= self.allocated()
     }
 
-    /// Returns the size of the segment with another slot, in bytes.
     pub(in crate::table) fn bytes_with_another_slot(&self) -> usize {
         self.bytes_for_slots(self.slots as usize + 1)
     }
