@@ -3,6 +3,7 @@
 use super::option_rows;
 use super::replication::{Changed, Replay};
 use crate::server::{Arg, Args, Context, OwnedString};
+use oxbloom_filter::internals::try_vec;
 
 /// The items of a command, in order.
 pub(super) trait Items<'a>: Copy {
@@ -52,10 +53,7 @@ impl<'a> Items<'a> for Arguments<'a> {
         }
         // Only BF.INSERT has options.
         let token = (!options.is_empty()).then(|| ctx.string(option_rows::ITEMS_TOKEN.to_bytes()));
-        let mut arguments = Vec::new();
-        if arguments.try_reserve_exact(options.len() + 1 + count).is_err() {
-            return false;
-        }
+        let Ok(mut arguments) = try_vec(options.len() + 1 + count) else { return false };
         let changing = self.items.iter().enumerate().filter(|&(index, _)| changed.contains(index));
         arguments.extend_from_slice(options);
         arguments.extend(token.as_ref().map(OwnedString::as_arg));

@@ -17,6 +17,7 @@ use super::items::Items;
 use super::replication::{Changed, Replay};
 use crate::reply_error::Error;
 use crate::server::{Args, Context, OwnedString};
+use oxbloom_filter::internals::try_vec;
 
 /// The maximum number of items in a packed command. They may be empty, so that the bytes of a command do not limit
 /// them. The command's buffers have a byte for each, and it takes about a second.
@@ -101,12 +102,12 @@ impl<'a> Packed<'a> {
         let (count, length) = chosen().fold((0, 0), |(count, length), item| (count + 1, length + item.len()));
         let parameter = match self.packing {
             Packing::Fixed(width) => Some(width.to_string().into_bytes()),
-            Packing::Offsets(_) => Some(offsets(chosen(), count, |end| (end as u32).to_le_bytes())?),
-            Packing::Offsets64(_) => Some(offsets(chosen(), count, |end| (end as u64).to_le_bytes())?),
+            Packing::Offsets(_) => Some(offsets::<4>(chosen(), count)?),
+            Packing::Offsets64(_) => Some(offsets::<8>(chosen(), count)?),
             Packing::Lines => None,
         };
         let terminator: &[u8] = if matches!(self.packing, Packing::Lines) { b"\n" } else { b"" };
-        let mut items = with_room(length + count * terminator.len())?;
+        let mut items = try_vec(length + count * terminator.len()).ok()?;
         chosen().for_each(|item| {
             items.extend_from_slice(item);
             items.extend_from_slice(terminator);
@@ -146,83 +147,56 @@ impl<'a> Items<'a> for Packed<'a> {
     }
 }
 
-/// Returns the offsets of `count` items.
-fn offsets<'a, const N: usize>(
-    items: impl Iterator<Item = &'a [u8]>,
-    count: usize,
-    encode: fn(usize) -> [u8; N],
-) -> Option<Vec<u8>> {
-    let mut offsets = with_room((count + 1) * N)?;
-    offsets.extend_from_slice(&encode(0));
-    let mut end = 0;
+/// Returns the offsets of `count` items, of `N` bytes each.
+fn offsets<'a, const N: usize>(items: impl Iterator<Item = &'a [u8]>, count: usize) -> Option<Vec<u8>> {
+    let mut offsets = try_vec((count + 1) * N).ok()?;
+    let mut end = 0u64;
+    offsets.extend_from_slice(&end.to_le_bytes()[..N]);
     for item in items {
-        end += item.len();
-        offsets.extend_from_slice(&encode(end));
+        end += item.len() as u64;
+        offsets.extend_from_slice(&end.to_le_bytes()[..N]);
     }
     Some(offsets)
 }
 
-fn with_room(bytes: usize) -> Option<Vec<u8>> {
-    let mut vec = Vec::new();
-    vec.try_reserve_exact(bytes).ok()?;
-    Some(vec)
-}
-
 /// Returns the offsets of items, at least one: they never fall, and end where the items end.
-fn valid_offsets<'a, const N: usize>(offsets: &'a [u8], items: &[u8]) -> Result<&'a [[u8; N]], Error>
-where
-    [u8; N]: Offset,
-{
+fn valid_offsets<'a, const N: usize>(offsets: &'a [u8], items: &[u8]) -> Result<&'a [[u8; N]], Error> {
     // An argument may start at any address, so that the integers are read as bytes.
     let (all, []) = offsets.as_chunks() else { return Err(Error::BadOffsets) };
     let (Some(first), Some(last)) = (all.first(), all.last()) else { return Err(Error::BadOffsets) };
-    let never_fall = all.is_sorted_by_key(|offset| offset.value());
-    let is_whole = last.value().checked_sub(first.value()) == Some(items.len() as u64);
+    let never_fall = all.is_sorted_by_key(value);
+    let is_whole = value(last).checked_sub(value(first)) == Some(items.len() as u64);
     if never_fall && is_whole { Ok(all) } else { Err(Error::BadOffsets) }
 }
 
-/// An offset, as it lies in the argument.
-trait Offset: Copy {
-    fn value(self) -> u64;
-}
-
-impl Offset for [u8; 4] {
-    #[inline]
-    fn value(self) -> u64 {
-        u32::from_le_bytes(self).into()
-    }
-}
-
-impl Offset for [u8; 8] {
-    #[inline]
-    fn value(self) -> u64 {
-        u64::from_le_bytes(self)
-    }
+/// Returns the value of an offset of four or eight bytes.
+#[inline]
+fn value<const N: usize>(offset: &[u8; N]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..N].copy_from_slice(offset);
+    u64::from_le_bytes(bytes)
 }
 
 /// The items between offsets.
-struct Between<'a, T> {
+struct Between<'a, const N: usize> {
     /// The end of the item before, or the first offset.
     start: u64,
-    ends: &'a [T],
+    ends: &'a [[u8; N]],
     /// The bytes of all items that are left.
     bytes: &'a [u8],
 }
 
-impl<'a, T: Offset> Between<'a, T> {
-    fn new(offsets: &'a [T], bytes: &'a [u8]) -> Between<'a, T> {
-        match offsets {
-            [first, ends @ ..] => Between { start: first.value(), ends, bytes },
-            [] => Between { start: 0, ends: &[], bytes },
-        }
+impl<'a, const N: usize> Between<'a, N> {
+    fn new(offsets: &'a [[u8; N]], bytes: &'a [u8]) -> Between<'a, N> {
+        Between { start: offsets.first().map_or(0, value), ends: offsets.get(1..).unwrap_or_default(), bytes }
     }
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         let (end, ends) = self.ends.split_first()?;
-        let length = end.value() - self.start;
-        let (item, bytes) = self.bytes.split_at_checked(length as usize)?;
-        (self.start, self.ends, self.bytes) = (end.value(), ends, bytes);
+        let end = value(end);
+        let (item, bytes) = self.bytes.split_at_checked((end - self.start) as usize)?;
+        (self.start, self.ends, self.bytes) = (end, ends, bytes);
         Some(item)
     }
 }
@@ -230,8 +204,8 @@ impl<'a, T: Offset> Between<'a, T> {
 /// An iterator over packed items.
 enum PackedIter<'a> {
     Fixed(ChunksExact<'a, u8>),
-    Offsets(Between<'a, [u8; 4]>),
-    Offsets64(Between<'a, [u8; 8]>),
+    Offsets(Between<'a, 4>),
+    Offsets64(Between<'a, 8>),
     Lines(Lines<'a>),
 }
 
