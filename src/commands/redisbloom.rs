@@ -73,19 +73,17 @@ pub(super) fn cuckoo_insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error
     let mut options = Options::default();
     let mut next = 2;
     while next < args.len() {
-        next += match args.at(next).bytes().first().map(u8::to_ascii_lowercase) {
-            Some(b'i') => return Ok((of_cuckoo(options), args.from(next + 1))),
-            Some(b'c') if next + 1 < args.len() => {
-                options.capacity =
-                    Some(args.at(next + 1).integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
-                2
+        let name = next;
+        next += 1;
+        match args.at(name).bytes().first().map(u8::to_ascii_lowercase) {
+            Some(b'i') => return Ok((of_cuckoo(options), args.from(next))),
+            Some(b'c') if next < args.len() => {
+                options.capacity = Some(args.at(next).integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
+                next += 1;
             }
-            Some(b'n') => {
-                options.nocreate = true;
-                1
-            }
-            _ => return Err(Error::UnknownArgument(next as u32)),
-        };
+            Some(b'n') => options.nocreate = true,
+            _ => return Err(Error::UnknownArgument(name as u32)),
+        }
     }
     Err(Error::WrongArity)
 }
@@ -116,32 +114,26 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
     let mut options = Options::default();
     let mut next = 2;
     while next < args.len() {
-        let value = || if next + 1 < args.len() { Ok(args.at(next + 1)) } else { Err(Error::WrongArity) };
-        let letter = |index: usize| args.at(next).bytes().get(index).map_or(0, u8::to_ascii_lowercase);
-        next += match [letter(0), letter(1), letter(2)] {
-            [b'i', ..] => return Ok((of_dialect(options), args.from(next + 1))),
+        let name = next;
+        next += 1;
+        let mut value = || {
+            next += 1;
+            args.as_slice().get(next - 1).copied().ok_or(Error::WrongArity)
+        };
+        let letter = |index: usize| args.at(name).bytes().get(index).map_or(0, u8::to_ascii_lowercase);
+        match [letter(0), letter(1), letter(2)] {
+            [b'i', ..] => return Ok((of_dialect(options), args.from(next))),
             [b'c', ..] => {
                 options.capacity = Some(value()?.integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
-                2
             }
             [b'e', b'r', _] => {
                 options.error_rate = Some(value()?.float().and_then(ErrorRate::new).ok_or(Error::InsertBadErrorRate)?);
-                2
             }
-            [b'e', ..] => {
-                options.expansion = Some(expansion(Some(value()?))?);
-                2
-            }
-            [b'n', _, b'c'] => {
-                options.nocreate = true;
-                1
-            }
-            [b'n', ..] => {
-                options.nonscaling = true;
-                1
-            }
-            _ => return Err(Error::UnknownArgument(next as u32)),
-        };
+            [b'e', ..] => options.expansion = Some(expansion(Some(value()?))?),
+            [b'n', _, b'c'] => options.nocreate = true,
+            [b'n', ..] => options.nonscaling = true,
+            _ => return Err(Error::UnknownArgument(name as u32)),
+        }
     }
     Err(Error::WrongArity)
 }
