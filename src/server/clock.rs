@@ -10,7 +10,6 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
-#[cfg(feature = "fault-injection")]
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use redis_module::raw;
@@ -24,21 +23,14 @@ thread_local! {
 }
 
 /// The time at which a test stopped the clock, in milliseconds since 1970.
-#[cfg(feature = "fault-injection")]
 pub(crate) static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNNING);
 /// The value of [`STOPPED_AT`] while the clock runs.
-#[cfg(feature = "fault-injection")]
 const RUNNING: i64 = i64::MIN;
 
 /// Returns the time that a test set, in milliseconds since 1970. Such a clock does not stop by itself in scripts.
-#[cfg(feature = "fault-injection")]
 fn time_of_test() -> Option<i64> {
-    Some(STOPPED_AT.load(Ordering::Relaxed)).filter(|&time| time != RUNNING)
-}
-
-#[cfg(not(feature = "fault-injection"))]
-fn time_of_test() -> Option<i64> {
-    None
+    let stopped_at = cfg!(feature = "fault-injection").then(|| STOPPED_AT.load(Ordering::Relaxed));
+    stopped_at.filter(|&time| time != RUNNING)
 }
 
 impl Context<'_> {
