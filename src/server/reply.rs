@@ -34,7 +34,8 @@ impl Context<'_> {
         self.pending_replies.set(self.pending_replies.get().saturating_sub(replies));
     }
 
-    fn count_announced(&self, elements: usize) {
+    fn count_started(&self, elements: usize) {
+        self.count_sent(1);
         self.pending_replies.set(self.pending_replies.get() + elements);
     }
 
@@ -112,8 +113,7 @@ impl Context<'_> {
 
     /// Starts an array of `length` replies.
     pub(crate) fn reply_array(&self, length: usize) {
-        self.count_sent(1);
-        self.count_announced(length);
+        self.count_started(length);
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_ReplyWithArray(self.as_raw(), length as c_long)) };
     }
@@ -121,8 +121,7 @@ impl Context<'_> {
     /// Starts a map of `length` pairs.
     pub(crate) fn reply_map(&self, length: usize) {
         if feature::RESP3.is_offered() {
-            self.count_sent(1);
-            self.count_announced(2 * length);
+            self.count_started(2 * length);
             // SAFETY: the context is alive.
             unsafe { call!(RedisModule_ReplyWithMap(self.as_raw(), length as c_long)) };
         } else {
