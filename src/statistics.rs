@@ -251,7 +251,6 @@ pub(crate) fn count_panic() {
 /// Figures by name.
 pub(crate) type Figures<const N: usize> = [(&'static CStr, u64); N];
 
-/// Returns the figures of each layout.
 pub(crate) fn by_layout() -> [(&'static CStr, Figures<SHOWN>); LAYOUTS.len()] {
     std::array::from_fn(|kind| (FilterKind::ALL[kind].name(), LAYOUTS[kind].shown()))
 }
@@ -265,12 +264,10 @@ fn total(figure: usize) -> u64 {
     LAYOUTS.iter().fold(0, |sum, layout| sum.wrapping_add(layout.0[figure].get()))
 }
 
-/// Returns the number of rejections for each reason.
 pub(crate) fn rejections() -> Figures<{ Reason::ALL.len() }> {
     Reason::ALL.map(|reason| (reason.name(), REJECTED[reason as usize].get()))
 }
 
-/// Returns the figures of the whole module.
 pub(crate) fn module_figures() -> Figures<2> {
     [(c"rejected_replicated", REPLICATED_REJECTED.get()), (c"internal_errors", INTERNAL_ERRORS.load(Ordering::Relaxed))]
 }

@@ -73,7 +73,6 @@ impl<'a> MergeRequest<'a> {
         Ok(MergeRequest { destination, sources, destination_is_source, operation, replace })
     }
 
-    /// Returns the sources that are not the destination.
     fn other_sources(&self) -> impl Iterator<Item = Arg<'a>> {
         self.sources.iter().filter(|source| source.bytes() != self.destination.bytes())
     }

@@ -117,7 +117,6 @@ impl Server<'_> {
         self.exit()
     }
 
-    /// Exits the process at once.
     pub(crate) fn exit(&self) -> ! {
         // SAFETY: this exits the process without running any more of its code.
         unsafe { libc::_exit(1) }
@@ -229,7 +228,6 @@ impl Context<'_> {
         self.flags() & WITHOUT == 0
     }
 
-    /// Returns true if the command runs in a script or transaction.
     pub(super) fn is_in_script_or_transaction(&self) -> bool {
         const WITHIN: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_MULTI;
         self.flags() & WITHIN != 0

@@ -111,7 +111,6 @@ impl Context<'_> {
         }
     }
 
-    /// Starts an array of `length` replies.
     pub(crate) fn reply_array(&self, length: usize) {
         self.count_started(length);
         // SAFETY: the context is alive.
