@@ -204,10 +204,14 @@ impl CuckooFilter {
     /// Stores another copy of a fingerprint. Adds a layer if no layer has room for it.
     #[inline]
     fn insert(&mut self, entry: Entry, is_replay: bool, admit: Admit<'_>) -> Result<(), Error> {
+        // Only a forged header has so many items. One more would not fit into a file.
+        if self.items >= MAX_ITEMS {
+            return Err(Error::CannotGrow);
+        }
         if !self.layers.iter_mut().rev().any(|layer| layer.insert(entry)) {
             self.insert_with_effort(entry, is_replay, admit)?;
         }
-        self.items = increased(self.items);
+        self.items += 1;
         Ok(())
     }
 
@@ -265,7 +269,7 @@ impl CuckooFilter {
             return false;
         }
         self.items = self.items.saturating_sub(1);
-        self.removals = increased(self.removals);
+        self.removals = self.removals.saturating_add(1).min(MAX_ITEMS);
         if self.layers.len() > 1 && self.removals.saturating_mul(10) > self.items {
             self.compact(false);
         }
@@ -296,11 +300,6 @@ impl CuckooFilter {
         layers.extend(all.into_iter().take(kept));
         self.layers = layers.into_boxed_slice();
     }
-}
-
-/// Returns a count of one more, but not above the limit of files: a forged header may be at this limit.
-fn increased(count: u64) -> u64 {
-    count.saturating_add(1).min(MAX_ITEMS)
 }
 
 impl Kind for CuckooFilter {
