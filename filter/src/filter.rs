@@ -495,7 +495,7 @@ impl Filter {
     /// # Errors
     ///
     /// [`Interrupted`] at the first item that does not fit.
-    #[inline]
+    #[inline(always)]
     pub fn insert_hashes(
         &mut self,
         hashes: &[Hash],

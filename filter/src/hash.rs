@@ -58,8 +58,8 @@ impl Hasher {
             Hasher::Xxh3 { seed } => Hash::xxh3(item, seed),
             Hasher::Murmur64 => Hash::murmur64(item),
             Hasher::Murmur32 => Hash::murmur32(item),
-            Hasher::Cuckoo => Hash::in_buckets(murmur64(item, 0)),
-            Hasher::ConvertedCuckoo => Hash::in_table(murmur64(item, 0)),
+            Hasher::Cuckoo => Hash::in_buckets(item),
+            Hasher::ConvertedCuckoo => Hash::in_table(item),
         }
     }
 
@@ -74,8 +74,8 @@ impl Hasher {
             }
             Hasher::Murmur64 => pairs.map(|(hash, item)| *hash = Hash::murmur64(item)).count(),
             Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
-            Hasher::Cuckoo => pairs.map(|(hash, item)| *hash = Hash::in_buckets(murmur64(item, 0))).count(),
-            Hasher::ConvertedCuckoo => pairs.map(|(hash, item)| *hash = Hash::in_table(murmur64(item, 0))).count(),
+            Hasher::Cuckoo => pairs.map(|(hash, item)| *hash = Hash::in_buckets(item)).count(),
+            Hasher::ConvertedCuckoo => pairs.map(|(hash, item)| *hash = Hash::in_table(item)).count(),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! layer is.
 
 use super::{GOLDEN, Hash};
+use crate::murmur::murmur64;
 
 /// The number of values of a fingerprint.
 pub(crate) const FINGERPRINTS: u64 = 255;
@@ -31,14 +32,18 @@ pub(crate) fn other_bucket(bucket: u64, fingerprint: u8) -> u64 {
 
 impl Hash {
     /// Returns the hash of an item in a cuckoo filter: the low bits of both words are its buckets.
-    #[inline]
-    pub(super) fn in_buckets(murmur: u64) -> Hash {
+    ///
+    /// Not inlined, like those of classic filters, to keep it out of the native layout's hot path.
+    #[inline(never)]
+    pub(super) fn in_buckets(item: &[u8]) -> Hash {
+        let murmur = murmur64(item, 0);
         Hash { first: murmur, second: other_bucket(murmur, fingerprint(murmur)) }
     }
 
     /// Returns the hash of an item in a table.
-    #[inline]
-    pub(super) fn in_table(murmur: u64) -> Hash {
+    #[inline(never)]
+    pub(super) fn in_table(item: &[u8]) -> Hash {
+        let murmur = murmur64(item, 0);
         Hash { first: path(fingerprint(murmur), murmur), second: murmur.wrapping_mul(GOLDEN) }
     }
 
