@@ -183,7 +183,7 @@ impl FilterBuilder {
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
-    /// let mut last = Filter::builder().capacity(1000).rolling().build()?;
+    /// let mut last = Filter::builder().capacity(1000).rolling().seed(42).build()?;
     /// last.insert_batch((0..5000u32).map(u32::to_le_bytes))?;
     /// assert!(last.contains(4000u32.to_le_bytes()));
     /// assert!(last.len() < 1067);

@@ -512,7 +512,7 @@ impl Filter {
     /// Returns true if the filter counts how often it contains each item, and can remove items.
     #[inline]
     pub fn counts(&self) -> bool {
-        for_each_kind!(&self.0, filter => filter.counts())
+        self.kind().counts()
     }
 
     /// Sets `counts[i]` to the [`count`](Self::count) of the item of `hashes[i]`.

@@ -80,6 +80,14 @@ macro_rules! kinds {
                     $(FilterKind::$kind => $name,)*
                 }
             }
+
+            /// Returns true if filters of this kind count how often they contain each item, and can remove items.
+            #[inline]
+            pub const fn counts(self) -> bool {
+                match self {
+                    $(FilterKind::$kind => <$filter as Kind>::COUNTS,)*
+                }
+            }
         }
 
         /// The layout of the bits in memory, with the parameters that only it has.
@@ -204,6 +212,8 @@ pub trait Contained: Sized {
 /// Methods with a default are abilities that not every kind has. Times are in milliseconds since 1970, and only matter
 /// to filters that forget. 0 stands for the time of the last change.
 pub trait Kind: Contained {
+    /// True if filters count how often they contain each item, and can remove items.
+    const COUNTS: bool = false;
     /// The kind in our own encoding, or `None` if it has another.
     const OWN: Option<OwnKind> = None;
 
@@ -268,11 +278,6 @@ pub trait Kind: Contained {
         options: &InsertOptions,
         admit: Admit<'_>,
     ) -> Result<(), Interrupted>;
-    /// Returns true if the filter counts how often it contains each item, and can remove items.
-    #[inline]
-    fn counts(&self) -> bool {
-        false
-    }
     /// Sets `counts[i]` to the number of times that the filter contains the item of `hashes[i]`: see
     /// [`Filter::count`](crate::Filter::count).
     fn count_hashes(&self, _hashes: &[Hash], _counts: &mut [u64]) -> Result<(), Error> {

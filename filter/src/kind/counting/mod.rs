@@ -190,6 +190,7 @@ impl<F: Figures> Kind for CountingFilter<F>
 where
     CountingFilter<F>: Contained,
 {
+    const COUNTS: bool = true;
     const OWN: Option<OwnKind> = Some((F::CODE, stored::decode_records::<F>));
 
     fn parameters(&self) -> Parameters {
@@ -291,10 +292,6 @@ where
             self.history = self.history.wrapping_add(hash.second);
         }
         Ok(())
-    }
-
-    fn counts(&self) -> bool {
-        true
     }
 
     #[inline(never)]

@@ -303,6 +303,8 @@ impl CuckooFilter {
 }
 
 impl Kind for CuckooFilter {
+    const COUNTS: bool = true;
+
     /// Returns the false-positive rate of a full layer, and the slots of the first.
     fn parameters(&self) -> Parameters {
         Parameters {
@@ -447,10 +449,6 @@ impl Kind for CuckooFilter {
             }
         }
         Ok(())
-    }
-
-    fn counts(&self) -> bool {
-        true
     }
 
     #[inline(never)]
