@@ -16,7 +16,11 @@ pub(crate) fn murmur64(item: &[u8], seed: u64) -> u64 {
         hash = (hash ^ word).wrapping_mul(M);
     }
     if !rest.is_empty() {
-        let rest = rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        // The rest is the end of the last eight bytes, if there are as many.
+        let rest = match item.last_chunk() {
+            Some(&last) => u64::from_le_bytes(last) >> (u64::BITS - u8::BITS * rest.len() as u32),
+            None => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+        };
         hash = (hash ^ rest).wrapping_mul(M);
     }
     hash = (hash ^ (hash >> R)).wrapping_mul(M);
