@@ -177,8 +177,25 @@ impl CuckooLayer {
     /// Returns true if the fingerprint is in one of its buckets.
     #[inline]
     pub fn contains(&self, entry: Entry) -> bool {
-        let [one, other] = entry.buckets.map(|bucket| self.find_in(bucket, entry.fingerprint).is_some());
-        one | other
+        match self.bucket_size {
+            2 => self.contains_in::<2>(entry),
+            4 => self.contains_in::<4>(entry),
+            _ => {
+                let [one, other] = entry.buckets.map(|bucket| self.find_in(bucket, entry.fingerprint).is_some());
+                one | other
+            }
+        }
+    }
+
+    /// Returns the same, for buckets of `N` slots, at most half a word: compares both buckets at once.
+    #[inline(always)]
+    fn contains_in<const N: usize>(&self, entry: Entry) -> bool {
+        let (buckets, _) = self.slots().as_chunks::<N>();
+        let mut both = [!entry.fingerprint; WORD];
+        for (half, bucket) in both.chunks_exact_mut(N).zip(entry.buckets) {
+            half.copy_from_slice(&buckets[(bucket & self.mask) as usize]);
+        }
+        first_zero(u64::from_le_bytes(both) ^ (u64::from(entry.fingerprint) * ONES)).is_some()
     }
 
     /// Returns how often the fingerprint is in its buckets. If both are the same bucket, each counts twice, as in
