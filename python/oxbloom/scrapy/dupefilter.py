@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 from redis.exceptions import NoPermissionError
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
@@ -64,6 +67,8 @@ class RFPDupeFilter(ScrapyDupeFilter):
         self.usable = True
         self.crawler: Crawler | None = None
         """The crawler that stops if the filter cannot be used. Without a running crawler, errors are raised."""
+        self._found: WeakSet[Request] = WeakSet()
+        """The requests that `look_up` has found. They are compared by identity."""
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
@@ -158,7 +163,9 @@ class RFPDupeFilter(ScrapyDupeFilter):
         )
 
     def request_seen(self, request: Request) -> bool:
-        """Returns True if any crawler has seen the request before, and adds it otherwise. Takes one round trip.
+        """Returns True if any crawler has seen the request before, and adds it otherwise.
+
+        Takes one round trip, or none if `look_up` has just found the request.
 
         If the server's reply was lost, and a second attempt finds the request in the filter, the first attempt may have
         added it. Such a request is let through, because it is better to crawl a page twice than never. The statistic
@@ -166,6 +173,8 @@ class RFPDupeFilter(ScrapyDupeFilter):
         """
         if not self.usable:
             return True  # the crawl stops
+        if self.was_found(request):
+            return True
         fingerprint = self.request_fingerprint(request)
         try:
             answer = self.retries.until_answered(lambda: self.filter.add(fingerprint))
@@ -177,6 +186,30 @@ class RFPDupeFilter(ScrapyDupeFilter):
         if answer.value and not answer.certain and self.stats is not None:
             self.stats.inc_value("bloomfilter/uncertain")
         return answer.value and answer.certain
+
+    def look_up(self, requests: Sequence[Request]) -> None:
+        """Checks with one command which requests the filter has. For these, `request_seen` then sends no command.
+
+        This adds nothing. With a window that is refreshed, it does nothing: there, `request_seen` must send a command
+        for each request, because the window of a request starts again when the request is added again.
+        """
+        self._found.difference_update(requests)
+        if not self.usable or (self.filter.window and self.filter.window.refresh):
+            return
+        fingerprints = [self.request_fingerprint(request) for request in requests]
+        try:
+            answer = self.retries.until_answered(lambda: self.filter.contains_all(fingerprints))
+        except UNUSABLE as error:
+            self._stop(error)
+            return
+        self._found.update(compress(requests, answer.value))
+
+    def was_found(self, request: Request) -> bool:
+        """Returns True if `look_up` found the request, and only once: it may be forgotten and scheduled again."""
+        if request not in self._found:
+            return False
+        self._found.discard(request)
+        return True
 
     def addition(self, request: Request) -> tuple[Any, ...]:
         """Returns the command that `request_seen` sends, for scripts that do more in the same step."""

@@ -9,7 +9,7 @@ one step, which also saves a round trip. `deliveries` describes how this works.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redis.cluster import RedisCluster
@@ -78,6 +78,9 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         self.failed = False
         if isinstance(self.df, RFPDupeFilter):
             self.df.crawler = None  # this scheduler stops the crawler
+        # Only then does the filter alone decide whether a request is new.
+        own = getattr(type(self.df), "request_seen", None)
+        self.plain = own is RFPDupeFilter.request_seen
         self.one_step = self._can_enqueue_in_one_step(
             self.crawler.settings.get("BLOOMFILTER_REDIS_PARAMS")
         )
@@ -108,6 +111,10 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             self.stats.inc_value("scheduler/enqueued/redis")
         return bool(new)
 
+    def look_up(self, requests: Sequence[Request]) -> None:
+        """Checks with one command which requests the filter has, for `enqueue_request`."""
+        self._unless_failed(lambda: self._look_up(requests), None)
+
     def next_request(self) -> Request | None:
         request = self._unless_failed(self._take, None)
         if request and self.stats:
@@ -132,9 +139,15 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         pending: int = self.deliveries.retries.until_answered(self.__len__).value
         return pending
 
+    def _look_up(self, requests: Sequence[Request]) -> None:
+        if isinstance(self.df, RFPDupeFilter):
+            self.df.look_up(requests)
+
     def _enqueue(self, request: Request) -> bool:
         """Puts a request into the queue if it is new or must not be filtered. Returns True if it did."""
         if isinstance(self.df, RFPDupeFilter) and not request.dont_filter:
+            if self.plain and self.df.was_found(request):
+                return False
             self.df.mark(request)
         data = self.queue._encode_request(request)
         entry = b"%d %s" % (-request.priority, data.encode() if isinstance(data, str) else data)
@@ -179,8 +192,7 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
 
     def _can_enqueue_in_one_step(self, elsewhere: Any) -> bool:
         """Returns True if one script can access queue and filter, and no subclass changes `request_seen`."""
-        own = getattr(type(self.df), "request_seen", None)
-        if elsewhere or own is not RFPDupeFilter.request_seen:
+        if elsewhere or not self.plain:
             return False
         if not isinstance(self.server, RedisCluster):
             return True

@@ -34,6 +34,9 @@ CHECK_THEN_INSERT = {
 }
 SCRAPYS_OWN = {"DUPEFILTER_CLASS": "oxbloom.scrapy.RFPDupeFilter"}
 
+LOOKING_UP = {"SPIDER_MIDDLEWARES": {"oxbloom.scrapy.LinksMiddleware": 10}}
+"""Settings to look up all links of a page at once."""
+
 # Creates a case that `make test` leaves out. `make test-release` runs all.
 thorough = partial(pytest.param, marks=pytest.mark.thorough)
 SCHEDULERS = [thorough(PLAIN, id="scrapy-redis"), pytest.param(LASTING, id="lasting")]
@@ -110,10 +113,17 @@ class Crawl:
         self.crawlers.append(crawler)
         return crawler
 
-    def follow(self, *urls: str, again: str = "", always: str = "", **settings: Any) -> Crawler:
+    def follow(
+        self,
+        *urls: str,
+        again: str = "",
+        always: str = "",
+        spider: str = "follow",
+        **settings: Any,
+    ) -> Crawler:
         """Starts a crawler that follows links from `urls`. It begins when `go` is called."""
         arguments = {"urls": " ".join(urls), "again": again, "always": always}
-        return self.start("follow", arguments, **settings)
+        return self.start(spider, arguments, **settings)
 
     def go(self) -> None:
         """Waits until each crawler is ready or has exited. Then lets them begin at the same moment."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pathlib
+import re
 import time
 
 import scrapy
@@ -32,7 +33,7 @@ class WithoutSeven(RFPDupeFilter):
     """A project's own filter. For it, page 7 is always a duplicate."""
 
     def request_seen(self, request):
-        return request.url.endswith("?id=7") or super().request_seen(request)
+        return bool(re.search(r"\bid=7\b", request.url)) or super().request_seen(request)
 
 
 class Textbook(scrapy.Spider):
@@ -97,6 +98,16 @@ class Follow(scrapy.Spider):
             return
         yield from response.follow_all(css="a")
         yield {"url": response.url}
+
+
+class FollowAsync(Follow):
+    """Follows every link, with an asynchronous callback."""
+
+    name = "follow_async"
+
+    async def parse(self, response):
+        for each in super().parse(response):
+            yield each
 
 
 class Fed(RedisSpider):
