@@ -230,9 +230,10 @@ bench: build $(REDISBLOOM) ## Compare with RedisBloom and fastbloom: takes half 
 	cargo bench -p oxbloom-comparison --bench filter
 	FLOOR_MODULE=$(TARGET)/release/examples/libfloor.so $(MODULES) cargo bench -p oxbloom-comparison --bench servers
 
-bench-scrapy: wheel-in-python ## Compare dupefilters for Scrapy: takes ten minutes (one with QUICK=1)
+bench-scrapy: wheel-in-python ## Compare dupefilters for Scrapy, and crawls: takes a quarter of an hour (two minutes with QUICK=1)
 	@$(SETUP) npm
 	TARGET=$(TARGET) OXBLOOM_MODULE=$(MODULE) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/python python/benchmarks/dupefilters.py
+	TARGET=$(TARGET) OXBLOOM_MODULE=$(MODULE) PYTHONPATH=tests/clients $(PYTHON_ENV)/bin/python python/benchmarks/crawls.py
 
 bench-python: wheel-in-python ## Compare Bloom filters in a Python process: takes twenty minutes (two with QUICK=1)
 	$(PYTHON_ENV)/bin/pip install -q -r python/benchmarks/requirements.txt

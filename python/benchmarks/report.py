@@ -13,7 +13,6 @@ from datetime import date
 from importlib import metadata
 from pathlib import Path
 
-BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
 PACKAGES = ("redis", "Scrapy", "scrapy-redis", "Scrapy-Redis-BloomFilter")
 
 
@@ -199,21 +198,25 @@ def processor() -> str:
     return models[0] if models else platform.processor()
 
 
-def publish(figures: str, page: Path, quick: Path | None) -> None:
-    """Prints the figures, and writes them into the page. Those of a quick run go into the file `quick` instead."""
+def publish(figures: str, page: Path, quick: Path | None, name: str = "figures") -> None:
+    """Prints the figures, and writes them into the page. Those of a quick run go into the file `quick` instead.
+
+    `name` is the name of the markers in the page.
+    """
     print(figures)
     if quick:
         quick.parent.mkdir(parents=True, exist_ok=True)
         quick.write_text(figures + "\n")
     else:
-        write(page, figures)
+        write(page, figures, name)
     print(f"Written to {quick or page}", file=sys.stderr, flush=True)
 
 
-def write(page: Path, figures: str) -> None:
+def write(page: Path, figures: str, name: str) -> None:
     """Replaces the text between the markers of the page by the figures."""
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    start, stop = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, begin, rest = page.read_text().partition(start)
+    _, end, after = rest.partition(stop)
     if not (begin and end):
-        sys.exit(f"{page} has no {BEGIN} … {END}")
-    page.write_text(f"{before}{BEGIN}\n\n{figures}\n\n{END}{after}")
+        sys.exit(f"{page} has no {start} … {stop}")
+    page.write_text(f"{before}{start}\n\n{figures}\n\n{stop}{after}")
