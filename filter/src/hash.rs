@@ -39,7 +39,7 @@ pub enum Hasher {
     Murmur64,
     /// MurmurHash2, for very old classic filters.
     Murmur32,
-    /// MurmurHash64A without a seed, for [cuckoo filters](cuckoo).
+    /// MurmurHash64A without a seed, for cuckoo filters.
     Cuckoo,
     /// The same, for cuckoo filters that were converted into tables.
     ConvertedCuckoo,

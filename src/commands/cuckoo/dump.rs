@@ -1,4 +1,4 @@
-//! CF.SCANDUMP and CF.LOADCHUNK: [`dump`](crate::commands::dump) with RedisBloom's errors for cuckoo filters.
+//! CF.SCANDUMP and CF.LOADCHUNK: [`dump`] with RedisBloom's errors for cuckoo filters.
 
 use crate::commands::dump;
 use crate::filter_key::ReadKey;
