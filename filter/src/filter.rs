@@ -520,6 +520,7 @@ impl Filter {
     /// # Errors
     ///
     /// [`Error::NotCounting`].
+    #[inline]
     pub fn count_hashes(&self, hashes: &[Hash], counts: &mut [u64]) -> Result<(), Error> {
         debug_assert!(counts.len() >= hashes.len(), "a result for each item");
         for_each_kind!(&self.0, filter => filter.count_hashes(hashes, counts))
@@ -530,6 +531,7 @@ impl Filter {
     /// # Errors
     ///
     /// [`Error::NotCounting`].
+    #[inline]
     pub fn remove_hashes(&mut self, hashes: &[Hash], removed: &mut [bool]) -> Result<(), Error> {
         debug_assert!(removed.len() >= hashes.len(), "a result for each item");
         for_each_kind!(&mut self.0, filter => filter.remove_hashes(hashes, removed))
