@@ -13,6 +13,7 @@ use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use testkit::counting_workload::CountingWorkload;
+use testkit::cuckoo_workload::CuckooWorkload;
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::{digest, digest_of, info, info_number};
 use testkit::payload::Payload;
@@ -54,11 +55,12 @@ fn memory_accesses_are_valid_and_no_memory_leaks() {
     come_and_go(&server);
     come_and_are_forgotten(&server);
     merge(&mut client);
+    use_cuckoo_filters(&mut client, &models);
     for model in models.iter().filter(|model| !model.key.ends_with("large")) {
-        copy_in_every_way(&server, &mut client, &model.key);
+        copy_in_every_way(&server, &mut client, model);
     }
     inspect_and_configure(&server, &mut client);
-    reject(&server, &mut client);
+    reject(&server, &mut client, &models);
     expire(&mut client);
     persist(&mut client);
     models.iter().for_each(|model| drop(model.observe(&mut client)));
@@ -155,20 +157,33 @@ fn merge(client: &mut Connection) {
     }
 }
 
-/// Copies a filter by COPY, DUMP and BF.SCANDUMP. The copies must be equal. They are deleted in different ways.
-fn copy_in_every_way(server: &Server, client: &mut Connection, key: &str) {
+/// Runs random commands on cuckoo filters, and converts one.
+fn use_cuckoo_filters(client: &mut Connection, models: &[FilterModel]) {
+    let (mut random, mut workload) = (Random(3), CuckooWorkload::new("random-"));
+    for _ in 0..200 {
+        workload.step(&mut random, client);
+    }
+    let classic = models.iter().find(|model| model.key == "cuckoo-classic-doubled").expect("a classic cuckoo filter");
+    run(client, &format!("COPY {} converted", classic.key)).unwrap();
+    run(client, "CF.CONVERT converted").unwrap();
+    classic.at("converted").observe(client);
+}
+
+/// Copies a filter by COPY, DUMP and SCANDUMP. The copies must be equal. They are deleted in different ways.
+fn copy_in_every_way(server: &Server, client: &mut Connection, model: &FilterModel) {
+    let (key, family) = (&model.key, model.family);
     let expected = digest_of(client, key);
     assert_eq!(ask::<u64>(client, &format!("COPY {key} copy REPLACE")), 1);
     let payload: Vec<u8> = ask(client, &format!("DUMP {key}"));
     run_words(client, &[b"RESTORE".as_slice(), b"restored", b"0", &payload, b"REPLACE"]).unwrap();
     let mut wire = Wire::resp2(server);
-    for (cursor, data) in wire.scan_dump(key) {
-        assert!(!wire.load_chunk("loaded", cursor, &data).is_error());
+    for (cursor, data) in wire.scan_dump_of(family, key) {
+        assert!(!wire.load_chunk_of(family, "loaded", cursor, &data).is_error());
     }
     for copy in ["copy", "restored", "loaded"] {
         assert_eq!(digest_of(client, copy), expected, "{key}");
         // Changes only the copy.
-        let _ = run(client, &format!("BF.MADD {copy} one two three"));
+        let _ = run(client, &format!("{}.ADD {copy} one", family.prefix()));
     }
     run(client, "RENAME loaded restored").unwrap();
     run(client, "UNLINK copy").unwrap();
@@ -210,7 +225,7 @@ fn inspect_and_configure(server: &Server, client: &mut Connection) {
 }
 
 /// Sends invalid arguments, keys and payloads. The payloads have a flipped bit, or are truncated.
-fn reject(server: &Server, client: &mut Connection) {
+fn reject(server: &Server, client: &mut Connection, models: &[FilterModel]) {
     run(client, "SET text value").unwrap();
     for words in [
         "BF.RESERVE doubled 0.01 100",
@@ -231,7 +246,8 @@ fn reject(server: &Server, client: &mut Connection) {
         assert!(run(client, words).is_err(), "{words}");
     }
     let mut wire = Wire::resp2(server);
-    for key in ["doubled", "counting-doubled", "classic-doubled"] {
+    for model in models.iter().filter(|model| ["doubled", "grown"].iter().any(|end| model.key.ends_with(end))) {
+        let (key, family) = (&model.key, model.family);
         let payload = Payload::parse(&ask::<Vec<u8>>(client, &format!("DUMP {key}")));
         let places = payload::strings(&payload.body).into_iter().flat_map(|place| [place.start, place.end - 1]);
         for place in places.chain(payload::TYPE_BYTES..payload::TYPE_BYTES + 60) {
@@ -242,12 +258,12 @@ fn reject(server: &Server, client: &mut Connection) {
                 wire.run_words(&[b"RESTORE".as_slice(), b"damaged", b"0", &payload.seal(body), b"REPLACE"]);
             }
         }
-        for (cursor, data) in wire.scan_dump(key) {
+        for (cursor, data) in wire.scan_dump_of(family, key) {
             for place in (0..data.len()).step_by(7) {
                 let mut damaged = data.clone();
                 damaged[place] ^= 0x10;
                 for chunk in [&damaged[..], &data[..place]] {
-                    wire.load_chunk("damaged", cursor, chunk);
+                    wire.load_chunk_of(family, "damaged", cursor, chunk);
                     wire.run("DEL damaged");
                 }
             }
