@@ -77,16 +77,6 @@ fn count_ones_of_part(part: &[u8]) -> u64 {
     count_ones(part)
 }
 
-/// Returns the layer that holds byte `offset` of layers of these sizes, laid end to end, and the offset in it.
-pub(crate) fn locate(sizes: impl Iterator<Item = u64>, offset: u64) -> Option<(usize, usize)> {
-    let mut start = 0;
-    sizes.enumerate().find_map(|(index, size)| {
-        let within = offset.checked_sub(start)?;
-        start += size;
-        (within < size).then_some((index, within as usize))
-    })
-}
-
 /// A description of a layer: blocks, a table, or a classic layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerInfo {

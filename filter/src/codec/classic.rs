@@ -19,15 +19,12 @@
 //!    u8 log2 of bits
 //! ```
 //!
-//! and the bit arrays, laid end to end, in chunks of at most 16 MiB of one layer. The cursor of a chunk is one more
-//! than the offset of its end. There are no checksums: a damaged chunk cannot be detected.
+//! and the bit arrays in chunks of [layers].
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use std::borrow::Cow;
-
-use super::Header;
 use super::encoding::{Encoded, Format};
+use super::{Header, layers};
 use crate::array::{Bytes, try_box};
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
@@ -36,7 +33,6 @@ use crate::kind::classic::ClassicFilter;
 use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
 use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
-use crate::stored::chunk::CLASSIC_CHUNK_BYTES;
 use crate::stored::fields::{Fields, decode_all};
 use crate::stored::section::MAX_SECTIONS;
 use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
@@ -194,14 +190,8 @@ impl Encoded for ClassicFilter {
         Ok(header)
     }
 
-    /// Accepts any cursor, also one between two chunks.
     fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-        let Some((layer, within)) = cursor.checked_sub(1).and_then(|offset| self.locate(offset)) else {
-            return Ok(None);
-        };
-        let bits = &self.chain()[layer].bytes()[within..];
-        let bits = &bits[..bits.len().min(CLASSIC_CHUNK_BYTES)];
-        Ok(Some(DumpChunk { cursor: cursor.saturating_add(bits.len() as u64), data: Cow::Borrowed(bits) }))
+        Ok(layers::next_chunk(cursor, self.chain().iter().map(ClassicLayer::bytes)))
     }
 
     fn load_chunk<'a>(
@@ -211,9 +201,7 @@ impl Encoded for ClassicFilter {
         origin: Origin,
         _admit: Admit<'_>,
     ) -> Result<LoadedChunk<'a>, DecodeError> {
-        let end = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
-        let offset = end.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
-        let (layer, within) = self.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
+        let (layer, within) = layers::place_of(cursor, data.len(), self.chain().iter().map(ClassicLayer::bytes))?;
         let layer = &mut self.chain_mut()[layer];
         let changed = match origin {
             Origin::Client => layer.merge_part(within, data),
@@ -228,9 +216,8 @@ impl Encoded for ClassicFilter {
         Ok(())
     }
 
-    /// The chunks have no checksums, so only their order shows that none is missing.
     fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
-        cursor == loaded.saturating_add(1).saturating_add(length)
+        layers::is_next(cursor, length, loaded)
     }
 
     /// The header does not depend on the bits, so these must all have been loaded.

@@ -16,15 +16,12 @@
 //!  u64 items   u64 buckets of the first   u64 removals   u64 layers   u16 bucket size   u16 iterations   u16 expansion
 //! ```
 //!
-//! and the slots of all layers, laid end to end, in chunks of one layer. The cursor of a chunk is one more than the
-//! offset of its end. There are no checksums: a damaged chunk cannot be detected.
+//! and the slots in chunks of [layers].
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use std::borrow::Cow;
-
-use super::Header;
 use super::encoding::{Encoded, Format};
+use super::{Header, layers};
 use crate::array::try_box;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
@@ -33,7 +30,6 @@ use crate::kind::cuckoo::layer::{CuckooLayer, CuckooLayerSpec};
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec, MAX_LAYERS};
 use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
-use crate::stored::chunk::CLASSIC_CHUNK_BYTES;
 use crate::stored::fields::{Fields, decode_all};
 use crate::stored::section::MAX_SECTIONS;
 use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
@@ -169,14 +165,8 @@ impl Encoded for CuckooFilter {
         Ok(header)
     }
 
-    /// Accepts any cursor, also one between two chunks.
     fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-        let Some((layer, within)) = cursor.checked_sub(1).and_then(|offset| self.locate(offset)) else {
-            return Ok(None);
-        };
-        let slots = &self.chain()[layer].slots()[within..];
-        let slots = &slots[..slots.len().min(CLASSIC_CHUNK_BYTES)];
-        Ok(Some(DumpChunk { cursor: cursor.saturating_add(slots.len() as u64), data: Cow::Borrowed(slots) }))
+        Ok(layers::next_chunk(cursor, self.chain().iter().map(CuckooLayer::slots)))
     }
 
     /// Overwrites the slots. A client may only load a chunk into free slots, or what they hold already: the fingerprints
@@ -188,10 +178,10 @@ impl Encoded for CuckooFilter {
         origin: Origin,
         _admit: Admit<'_>,
     ) -> Result<LoadedChunk<'a>, DecodeError> {
-        let is_chunk = cursor > 0 && !data.is_empty();
-        let start = cursor.checked_sub(data.len() as u64).filter(|_| is_chunk).ok_or(DecodeError::Corrupt)?;
-        let offset = start.checked_sub(1).ok_or(DecodeError::NoSuchOffset)?;
-        let (layer, within) = self.locate(offset).ok_or(DecodeError::NoSuchOffset)?;
+        if data.is_empty() {
+            return Err(DecodeError::Corrupt);
+        }
+        let (layer, within) = layers::place_of(cursor, data.len(), self.chain().iter().map(CuckooLayer::slots))?;
         let slots = self.chain_mut()[layer].slots_mut();
         let slots = slots[within..].get_mut(..data.len()).ok_or(DecodeError::BeyondLayer)?;
         let changed = *slots != *data;
@@ -207,9 +197,8 @@ impl Encoded for CuckooFilter {
         Ok(())
     }
 
-    /// The chunks have no checksums, so only their order shows that none is missing.
     fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
-        cursor == loaded.saturating_add(1).saturating_add(length)
+        layers::is_next(cursor, length, loaded)
     }
 
     /// The header does not depend on the slots, so these must all have been loaded.

@@ -14,6 +14,7 @@ mod bytes;
 mod classic;
 mod cuckoo;
 mod encoding;
+mod layers;
 mod loader;
 mod own;
 

@@ -30,10 +30,6 @@ const _: () = assert!(BITS_CHUNK_BYTES.is_power_of_two());
 /// lack of memory.
 pub const TABLE_CHUNK_BYTES: usize = 512 << 10;
 
-/// The maximum number of bytes in a chunk of a classic filter that is written, as in RedisBloom. Chunks of any length
-/// are read.
-pub const CLASSIC_CHUNK_BYTES: usize = 16 << 20;
-
 /// The cursor of offset 0. It is beyond the end of any classic filter, so that RedisBloom and our own classic filters
 /// reject our chunks. It is low enough for clients that store numbers as doubles.
 pub const FIRST_CHUNK_CURSOR: u64 = 1 << 52;

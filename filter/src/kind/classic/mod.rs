@@ -10,7 +10,7 @@ use crate::array;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
-use crate::layer::{LayerInfo, locate};
+use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{InsertOptions, Parameters};
@@ -136,11 +136,6 @@ impl ClassicFilter {
     /// Returns the parameters that all layers share.
     pub fn spec(&self) -> &ClassicSpec {
         &self.spec
-    }
-
-    /// Returns the layer that holds byte `offset` of all layers' bits, laid end to end, and the offset in it.
-    pub fn locate(&self, offset: u64) -> Option<(usize, usize)> {
-        locate(self.layers.iter().map(|layer| layer.bytes().len() as u64), offset)
     }
 }
 

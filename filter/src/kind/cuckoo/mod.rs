@@ -15,7 +15,7 @@ use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
 use crate::item_count::{MAX_ITEMS, MergeOp};
 use crate::kind::Content;
-use crate::layer::{LayerInfo, locate};
+use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
@@ -180,11 +180,6 @@ impl CuckooFilter {
     /// Returns the size that RedisBloom reports for the filter.
     pub fn redisbloom_size(&self) -> u64 {
         40 + 16 * self.layers.len() as u64 + self.slots()
-    }
-
-    /// Returns the layer that holds slot `offset` of all layers' slots, laid end to end, and the offset in it.
-    pub fn locate(&self, offset: u64) -> Option<(usize, usize)> {
-        locate(self.layers.iter().map(|layer| layer.slots().len() as u64), offset)
     }
 
     /// Returns the number of slots of all layers.
