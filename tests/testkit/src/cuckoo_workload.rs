@@ -4,6 +4,7 @@ use redis::{Connection, Value};
 
 use crate::command::{ABSENT, ask, item, many, raw, run, run_words};
 use crate::info::{filter_info, layout_of};
+use crate::key_commands::run_on_key;
 use crate::keyspace_model::KeyspaceModel;
 use crate::random::Random;
 
@@ -45,34 +46,7 @@ impl CuckooWorkload {
                 assert_eq!(run(client, &command).is_ok(), self.model.get(&key).is_some(), "{command}");
                 command
             }
-            19 => {
-                let command = format!("{} {key}", random.one_of(&["DEL", "UNLINK"]));
-                run(client, &command).unwrap();
-                self.model.delete(&key);
-                command
-            }
-            20 => {
-                let command = format!("COPY {key} {other}{}", random.one_of(&["", " REPLACE"]));
-                if key != other && ask::<i64>(client, &command) == 1 {
-                    self.model.copy(&key, &other);
-                }
-                command
-            }
-            21 => {
-                let command = format!("RENAME {key} {other}");
-                if run(client, &command).is_ok() && key != other {
-                    self.model.rename(&key, &other);
-                }
-                command
-            }
-            22 => {
-                let Ok(Value::BulkString(payload)) = run(client, &format!("DUMP {key}")) else {
-                    return format!("DUMP {key}");
-                };
-                run_words(client, &[b"RESTORE".as_slice(), other.as_bytes(), b"0", &payload, b"REPLACE"]).unwrap();
-                self.model.copy(&key, &other);
-                format!("RESTORE {other} 0 (dump of {key}) REPLACE")
-            }
+            19..23 => run_on_key(&mut self.model, random, client, &key, &other),
             23 => self.load_chunks(client, &key, &other),
             _ => self.run_at_once(random, client, &key),
         }

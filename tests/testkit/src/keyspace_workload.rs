@@ -5,6 +5,7 @@ use redis::{Connection, Value};
 use crate::command::{ask, item, many, raw, run, run_words};
 use crate::cuckoo_workload::CuckooWorkload;
 use crate::info::{filter_info, info_field, is_filter};
+use crate::key_commands::run_on_key;
 use crate::keyspace_model::KeyspaceModel;
 use crate::random::Random;
 use crate::server::wait_until;
@@ -78,28 +79,8 @@ impl KeyspaceWorkload {
                 }
                 words.join(" ")
             }
-            12 => {
-                let command = format!("{} {key}", random.one_of(&["DEL", "UNLINK"]));
-                run(client, &command).unwrap();
-                self.model.delete(&key);
-                command
-            }
-            13 => {
-                let command = format!("COPY {key} {other}{}", random.one_of(&["", " REPLACE"]));
-                // A key cannot be copied onto itself.
-                if key != other && ask::<i64>(client, &command) == 1 {
-                    self.model.copy(&key, &other);
-                }
-                command
-            }
-            14 => {
-                let command = format!("RENAME {key} {other}");
-                if run(client, &command).is_ok() && key != other {
-                    self.model.rename(&key, &other);
-                }
-                command
-            }
-            15 => {
+            12..16 => run_on_key(&mut self.model, random, client, &key, &other),
+            16 => {
                 let brief = random.below(3) == 0;
                 let command = format!("PEXPIRE {key} {}", if brief { 1 } else { 100_000_000 });
                 if ask::<i64>(client, &command) == 1 && brief {
@@ -108,15 +89,7 @@ impl KeyspaceWorkload {
                 }
                 command
             }
-            16 => self.load_chunks(random, client, &key, &other),
-            17 => {
-                let Ok(Value::BulkString(payload)) = run(client, &format!("DUMP {key}")) else {
-                    return format!("DUMP {key}");
-                };
-                run_words(client, &[b"RESTORE".as_slice(), other.as_bytes(), b"0", &payload, b"REPLACE"]).unwrap();
-                self.model.copy(&key, &other);
-                format!("RESTORE {other} 0 (dump of {key}) REPLACE")
-            }
+            17 => self.load_chunks(random, client, &key, &other),
             18 => {
                 if random.below(3) > 0 {
                     return String::new();

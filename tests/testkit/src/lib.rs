@@ -31,6 +31,7 @@ pub mod cuckoo_workload;
 pub mod filter_model;
 pub mod forgery;
 pub mod info;
+mod key_commands;
 pub mod keyspace_model;
 pub mod keyspace_workload;
 pub mod memory;
