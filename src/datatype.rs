@@ -1,7 +1,7 @@
 //! The data types: callbacks with which the server saves, loads, copies, frees and moves filters.
 //!
-//! Our own filters have the type `oxbloom--`, or `oxcuckoo-` if they stand for cuckoo filters. Classic filters and cuckoo filters have RedisBloom's types, `MBbloom--`
-//! and `MBbloomCF`, so that RedisBloom can read their files and we can read its files.
+//! Our own filters have the type `oxbloom--`, or `oxcuckoo-` if they stand for cuckoo filters. Classic filters have
+//! RedisBloom's types, `MBbloom--` and `MBbloomCF`, so that RedisBloom can read their files and we can read its files.
 //!
 //! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `LOADCHUNK` commands.
 
@@ -52,9 +52,7 @@ pub(crate) fn family_of(filter: &Filter) -> &'static Family {
 /// Returns true if values of this type are filters for the commands of a family.
 #[inline]
 pub(crate) fn belongs_to(handle: *mut raw::RedisModuleType, family: &Family) -> bool {
-    TYPES
-        .iter()
-        .any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle && ptr::eq(data_type.family, family))
+    TYPES.iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle && data_type.family == family)
 }
 
 /// Registers the data types. Returns false if the server rejects one.

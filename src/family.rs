@@ -35,6 +35,12 @@ pub(crate) static BLOOM: Family = family!("bf.", c"bloom");
 /// The commands on cuckoo filters.
 pub(crate) static CUCKOO: Family = family!("cf.", c"cuckoo");
 
+impl PartialEq for Family {
+    fn eq(&self, other: &Family) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
 impl Family {
     /// Returns the name of a command, and of the event that it raises.
     #[inline]

@@ -1,8 +1,9 @@
 //! Lookahead: prefetches the memory that the next command will read, before the server runs the command.
 //!
-//! BF.ADD and BF.EXISTS wait for one cache line of a filter, CF.ADD and CF.EXISTS for two. If the filter is large, fetching that line from memory
-//! takes longer than the rest of the command. The server passes each command to a command filter as soon as it has
-//! parsed it. Before the command runs, the server still looks it up, checks permissions and limits, and opens the key:
+//! BF.ADD and BF.EXISTS wait for one cache line of a filter, CF.ADD and CF.EXISTS for two. If the filter is large,
+//! fetching that line from memory takes longer than the rest of the command. The server passes each command to a
+//! command filter as soon as it has parsed it. Before the command runs, the server still looks it up, checks
+//! permissions and limits, and opens the key:
 //!
 //! ```text
 //!  read │ command filter: hash, prefetch │ checks │ open the key │ look up │ reply

@@ -1,7 +1,5 @@
 //! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: commands that require a counting filter.
 
-use std::ptr;
-
 use super::item_flags::ItemFlags;
 use super::items::{Arguments, Items};
 use super::replication::{Changed, Replay, replicate};
@@ -21,7 +19,7 @@ pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     if let Some(filter) = key.filter() {
         let item = prepare(filter, args.from(2));
         removed = remove_one_of_each(filter, item.hashes(), &mut [false])? == 1;
-    } else if ptr::eq(ctx.family, &CUCKOO) {
+    } else if *ctx.family == CUCKOO {
         return Err(Error::NothingToRemoveFrom);
     }
     drop(key);

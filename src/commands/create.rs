@@ -51,7 +51,7 @@ pub(super) fn create<'k>(
     expires_at: Option<i64>,
 ) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
-    if has_header_of_redisbloom(filter.kind()) {
+    if filter.kind().is_redisbloom() {
         return create_from_header(ctx, name, key, filter);
     }
     let parameters = filter.parameters();
@@ -80,16 +80,11 @@ pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: 
     key.set_expire_time(time);
     drop(key);
     // The command that created a filter of our own has the time.
-    if has_header_of_redisbloom(kind) {
+    if kind.is_redisbloom() {
         ctx.replicate_command(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
     }
     keyspace.notify_expire(ctx, name);
     Ok(())
-}
-
-/// Returns true if RedisBloom knows the headers of such filters. Their creation is replicated as a header.
-fn has_header_of_redisbloom(kind: FilterKind) -> bool {
-    matches!(kind, FilterKind::Classic | FilterKind::Cuckoo)
 }
 
 /// Sets the filter of a key, and replicates its header, which has all parameters.

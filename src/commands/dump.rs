@@ -2,8 +2,6 @@
 //!
 //! RedisBloom calls a cursor an iterator. So do the documentation and the errors of these commands.
 
-use std::ptr;
-
 use crate::admission::{self, Admission};
 use crate::datatype;
 use crate::family::{CUCKOO, Verb};
@@ -68,7 +66,7 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
         return create(ctx, args, WriteKey::open_to_create(keyspace, ctx, name), &header);
     }
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-    if key.has_filter() && cursor == codec::HEADER_CURSOR as i64 && ptr::eq(ctx.family, &CUCKOO) {
+    if key.has_filter() && cursor == codec::HEADER_CURSOR as i64 && *ctx.family == CUCKOO {
         return Err(Error::Exists);
     }
     let Some(filter) = key.filter() else {
@@ -113,7 +111,7 @@ fn decode_header(ctx: &Context, data: &[u8], origin: Origin) -> Result<Header, E
 /// Creates the filter that a header describes.
 fn create(ctx: &Context, args: Args, key: WriteKey, header: &Header) -> Result<(), Error> {
     let filter = admission::build(ctx, header)?;
-    if !ptr::eq(datatype::family_of(&filter), ctx.family) {
+    if datatype::family_of(&filter) != ctx.family {
         return Err(Error::BadData);
     }
     let mut keyspace = key.create(filter)?;

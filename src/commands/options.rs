@@ -1,7 +1,6 @@
 //! What the options of a command mean together: the filter to create, or how to add items.
 
 use std::num::{NonZeroU32, NonZeroU64};
-use std::ptr;
 
 use super::query::time_for;
 use crate::configuration;
@@ -71,7 +70,7 @@ impl Options {
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let kind = filter.kind();
         let is_other = |asked| match asked {
-            FilterKind::Native => matches!(kind, FilterKind::Classic | FilterKind::Cuckoo),
+            FilterKind::Native => kind.is_redisbloom(),
             // Compared below, with its parameters.
             FilterKind::Windowed => false,
             _ => kind != asked,
@@ -133,7 +132,7 @@ impl Options {
 
     /// Returns the parameters of the filter, with defaults from the configuration.
     pub(super) fn params(&self, ctx: &Context) -> Result<CreateParams, Error> {
-        if ptr::eq(ctx.family, &CUCKOO) { self.cuckoo_params(ctx) } else { self.bloom_params(ctx) }
+        if *ctx.family == CUCKOO { self.cuckoo_params(ctx) } else { self.bloom_params(ctx) }
     }
 
     fn bloom_params(&self, server: &Server) -> Result<CreateParams, Error> {

@@ -9,8 +9,6 @@
 //! classic filters with a header.
 //! A command that creates a filter in any other way comes from RedisBloom.
 
-use std::ptr;
-
 use super::option_rows::positive;
 use super::options::Options;
 use crate::configuration::{self, Dialect};
@@ -48,7 +46,7 @@ pub(super) fn is_our_cuckoo_reserve(args: Args) -> bool {
 
 /// Returns the default options of a family.
 pub(super) fn defaults(family: &Family) -> Options {
-    if ptr::eq(family, &CUCKOO) { of_cuckoo(Options::default()) } else { of_dialect(Options::default()) }
+    if *family == CUCKOO { of_cuckoo(Options::default()) } else { of_dialect(Options::default()) }
 }
 
 /// Parses `CF.RESERVE key capacity …`. As in RedisBloom, the first of equal options counts, unknown ones are ignored,

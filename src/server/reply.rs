@@ -1,6 +1,6 @@
 //! Replies in RESP2 and RESP3. The server translates for RESP2: a boolean becomes an integer, and a map an array.
 
-use std::ffi::{CStr, c_long, c_longlong};
+use std::ffi::{CStr, c_long};
 
 use super::args::Args;
 use super::context::Context;
@@ -59,10 +59,7 @@ impl Context<'_> {
 
     /// Replies with an integer. The maximum in RESP is `2^63 - 1`, which is also sent for larger numbers.
     pub(crate) fn reply_integer(&self, number: u64) {
-        self.count_sent(1);
-        let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
-        // SAFETY: the context is alive.
-        unsafe { call!(RedisModule_ReplyWithLongLong(self.as_raw(), number)) };
+        self.reply_signed(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
     /// Replies with an integer that may be negative.

@@ -88,6 +88,11 @@ macro_rules! kinds {
                     $(FilterKind::$kind => <$filter as Kind>::COUNTS,)*
                 }
             }
+
+            /// Returns true if RedisBloom has filters of this kind, and knows their headers.
+            pub const fn is_redisbloom(self) -> bool {
+                matches!(self, FilterKind::Classic | FilterKind::Cuckoo)
+            }
         }
 
         /// The layout of the bits in memory, with the parameters that only it has.

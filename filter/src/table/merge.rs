@@ -208,8 +208,8 @@ impl Table {
         Ok(changed)
     }
 
-    /// Adds an occurrence of an item, given only the first `length` bits of its hash, more than choose a quotient in a group. Cuts off
-    /// those that do not fit into a slot. The caller updates the item count.
+    /// Adds an occurrence of an item, given only the first `length` bits of its hash, more than choose a quotient in a
+    /// group. Cuts off those that do not fit into a slot. The caller updates the item count.
     ///
     /// # Errors
     ///

@@ -62,9 +62,9 @@ pub fn info_number(client: &mut Connection, section: &str, field: &str) -> u64 {
 /// The gauges of a layout in INFO: filters, layers, bytes, items.
 pub type Gauges = [u64; 4];
 
-/// The layouts of Bloom filters by their names in INFO, with the arguments that create them. The seeds are fixed. So the same items
-/// always give the same filter, except in a filter that forgets: it also stores times. Its window ends long after the
-/// tests.
+/// The layouts of Bloom filters by their names in INFO, with the arguments that create them. The seeds are fixed. So
+/// the same items always give the same filter, except in a filter that forgets: it also stores times. Its window ends
+/// long after the tests.
 pub const LAYOUTS: [(&str, &str); 4] = [
     ("native", "LAYOUT native SEED 7"),
     ("counting", "COUNTING SEED 8"),

@@ -17,8 +17,8 @@ use crate::spec::OwnSpec;
 use crate::table::{Payload, Table};
 
 impl NativeCuckooFilter {
-    /// Converts a cuckoo filter. The new filter grows, with an expansion of 1 if the cuckoo filter did not. Calls `admit` with the bytes
-    /// that it takes, as they become known; `admit` may reject them.
+    /// Converts a cuckoo filter. The new filter grows, with an expansion of 1 if the cuckoo filter did not. Calls
+    /// `admit` with the bytes that it takes, as they become known; `admit` may reject them.
     ///
     /// # Errors
     ///
