@@ -135,11 +135,11 @@ class Crawl:
         return ready.exists() or crawler.process.poll() is not None
 
     def crawled(self) -> Counter[int]:
-        """Returns how often each page was crawled."""
-        return Counter(
-            int(parse_qs(urlsplit(url).query)["id"][0])
-            for url in self.journal.read_text().splitlines()
-        )
+        """Returns how often each page was crawled.
+
+        The journal is read while crawlers write to it, and a killed one may leave half an entry, which does not count.
+        """
+        return Counter(map(int, re.findall(r"<(\d+)>", self.journal.read_text())))
 
 
 @contextmanager

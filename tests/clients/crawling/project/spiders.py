@@ -14,8 +14,8 @@ TICK = 0.05  # seconds
 
 
 class Journal:
-    """Writes a line for each crawled page to a file that the crawlers share. Lines are not buffered, so that they last
-    when a crawler is killed."""
+    """Writes an entry `<id>` for each crawled page to a file that the crawlers share. Entries are not buffered, so that
+    they last when a crawler is killed."""
 
     @classmethod
     def from_crawler(cls, crawler):
@@ -25,7 +25,8 @@ class Journal:
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def process_item(self, item, spider=None):
-        os.write(self.journal, f"{item['url']}\n".encode())
+        page = re.search(r"\bid=(\d+)", item["url"])[1]
+        os.write(self.journal, f"<{page}>\n".encode())
         return item
 
 
