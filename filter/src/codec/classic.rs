@@ -30,7 +30,8 @@ use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::classic::ClassicFilter;
-use crate::kind::classic::layer::{self, ClassicLayer, ClassicLayerSpec, ClassicSpec, Options};
+use crate::kind::classic::layer::ClassicLayer;
+use crate::kind::classic::spec::{self, ClassicLayerSpec, ClassicSpec, Options};
 use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
 use crate::stored::fields::{Fields, decode_all};
@@ -56,7 +57,7 @@ impl Format for ClassicFormat {
         let options = if version >= 2 { source.unsigned()? } else { 0 };
         let expansion = if version >= 4 { source.unsigned()? } else { OLD_EXPANSION.into() };
         let spec = spec(checked_cast(options)?, checked_cast(expansion)?)?;
-        if !(1..=layer::MAX_LAYERS as u64).contains(&count) {
+        if !(1..=spec::MAX_LAYERS as u64).contains(&count) {
             return Err(DecodeError::Corrupt);
         }
         let layers = decode_all(count as usize, || read_layer(version, source, admit))?;
@@ -84,7 +85,7 @@ fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Resul
     };
     let mut layer =
         ClassicLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
-    if layer.bytes > layer::MAX_BITS / 8 {
+    if layer.bytes > spec::MAX_BITS / 8 {
         return Err(DecodeError::Corrupt);
     }
     request(layer.bytes, admit)?;
@@ -113,7 +114,7 @@ fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
     let items = fields.u64()?;
     let count = fields.u32()? as usize;
     let spec = spec(fields.u32()?, fields.u32()?)?;
-    if !(1..=layer::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(LAYER_BYTES) {
+    if !(1..=spec::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(LAYER_BYTES) {
         return Err(DecodeError::Corrupt);
     }
     let decoded = decode_all(count, || decode_layer(&mut fields, origin))?;
@@ -145,7 +146,7 @@ fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayer
     let spec =
         ClassicLayerSpec { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
     let spec = ClassicLayerSpec { log2_bits: fields.u8()?, ..spec };
-    let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == layer::probes_for(bits_per_item);
+    let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == spec::probes_for(bits_per_item);
     let sound = spec.is_sound() && items <= MAX_ITEMS && (is_usual || origin == Origin::Replication);
     sound.then_some((spec, items)).ok_or(DecodeError::Corrupt)
 }

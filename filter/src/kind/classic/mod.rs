@@ -1,7 +1,9 @@
 //! The classic filter: RedisBloom's chain of [layers](crate::kind::classic::layer). New items go into the newest layer.
 //! When it is full, a larger layer is added.
 
-pub mod layer;
+pub(crate) mod layer;
+mod probes;
+pub mod spec;
 
 use std::ptr::NonNull;
 
@@ -14,7 +16,8 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{InsertOptions, Parameters};
-use layer::{ClassicHint, ClassicLayer, ClassicLayerSpec, ClassicSpec};
+use layer::{ClassicHint, ClassicLayer};
+use spec::{ClassicLayerSpec, ClassicSpec};
 
 /// A chain of layers, oldest first, and their common parameters.
 pub struct ClassicFilter {
@@ -49,7 +52,7 @@ impl ClassicFilter {
             layer = spec.next(&layer)?;
             layers += 1;
             bytes = bytes.saturating_add(layer.bytes);
-            if layers > layer::MAX_LAYERS {
+            if layers > spec::MAX_LAYERS {
                 return Err(Error::CannotGrow);
             }
         }
@@ -98,7 +101,7 @@ impl ClassicFilter {
         admit: Admit<'_>,
     ) -> Result<(), Error> {
         let bytes = specs.clone().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes));
-        if self.layers.len() + specs.len() > layer::MAX_LAYERS {
+        if self.layers.len() + specs.len() > spec::MAX_LAYERS {
             return Err(Error::CannotGrow);
         }
         request(bytes, admit)?;
@@ -141,7 +144,7 @@ impl ClassicFilter {
 
 /// Returns the bytes that RedisBloom takes for a filter besides its bits.
 fn overhead(layers: usize) -> usize {
-    layer::FILTER_BYTES + layer::LAYER_BYTES * layers
+    spec::FILTER_BYTES + spec::LAYER_BYTES * layers
 }
 
 /// Returns the chain with the most layers.

@@ -1,0 +1,101 @@
+//! The bit positions of an item in a layer, and fast division by the number of bits.
+
+use super::spec::MAX_BITS;
+use crate::hash::Hash;
+
+/// The number of bits of a layer, prepared for fast division.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Modulus {
+    pub(super) divisor: u64,
+    /// `floor((2^64 - 1) / divisor)`
+    reciprocal: u64,
+    /// `-2^64 mod divisor`, which is added when the sum of two words overflows.
+    carry: u64,
+}
+
+impl Modulus {
+    /// Prepares a divisor up to [`MAX_BITS`]. If it is 0, no position follows from the result.
+    pub(super) fn new(divisor: u64) -> Modulus {
+        debug_assert!(divisor <= MAX_BITS, "{divisor} bits");
+        let reciprocal = u64::MAX.checked_div(divisor).unwrap_or(0);
+        let carry = u64::MAX.checked_rem(divisor).map_or(0, |rest| divisor - 1 - rest);
+        Modulus { divisor, reciprocal, carry }
+    }
+
+    /// Returns `number mod divisor`, after Barrett (1986): the quotient from the reciprocal is at most one too small.
+    #[inline]
+    fn of(self, number: u64) -> u64 {
+        let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
+        self.wrap(number - quotient * self.divisor)
+    }
+
+    /// Returns `number mod divisor` for numbers below `2 * divisor`. Branchless: the comparison is unpredictable.
+    #[inline]
+    fn wrap(self, number: u64) -> u64 {
+        number.min(number.wrapping_sub(self.divisor))
+    }
+}
+
+/// The bit positions of an item: `(first + i * second) mod 2^64 mod divisor` for `i = 0, 1, …`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ClassicProbes {
+    sum: u64,
+    addend: u64,
+    position: u64,
+    step: u64,
+    step_with_carry: u64,
+}
+
+impl ClassicProbes {
+    #[inline]
+    pub(super) fn new(hash: Hash, modulus: Modulus) -> ClassicProbes {
+        let step = modulus.of(hash.second);
+        ClassicProbes {
+            sum: hash.first,
+            addend: hash.second,
+            position: modulus.of(hash.first),
+            step,
+            step_with_carry: modulus.wrap(step + modulus.carry),
+        }
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self, modulus: Modulus) -> usize {
+        let position = self.position;
+        debug_assert!(position < modulus.divisor, "a probe outside of the layer");
+        let (sum, carried) = self.sum.overflowing_add(self.addend);
+        self.sum = sum;
+        self.position = modulus.wrap(position + if carried { self.step_with_carry } else { self.step });
+        position as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn positions_are_exact(
+            first: u64,
+            second in prop_oneof![any::<u64>(), 0u64..10, Just(u64::MAX)],
+            divisor in prop_oneof![1..=MAX_BITS, 1u64..1000, (0u32..=60).prop_map(|bits| 1 << bits)],
+        ) {
+            let modulus = Modulus::new(divisor);
+            let mut probes = ClassicProbes::new(Hash { first, second }, modulus);
+            for probe in 0..64u64 {
+                let expected = first.wrapping_add(probe.wrapping_mul(second)) % divisor;
+                prop_assert_eq!(probes.next(modulus) as u64, expected);
+            }
+        }
+
+        #[test]
+        fn remainders_are_exact(number: u64, divisor in 1..=MAX_BITS) {
+            for number in [number, number - number % divisor, (number - number % divisor).saturating_sub(1), u64::MAX] {
+                prop_assert_eq!(Modulus::new(divisor).of(number), number % divisor);
+            }
+        }
+    }
+}
