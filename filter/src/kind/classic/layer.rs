@@ -17,12 +17,13 @@
 //! Each layer has half the error rate of the one before. Filters that were created before RedisBloom 2.0 may use 32-bit
 //! hashes and sizes that are powers of two.
 
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
-use super::probes::{ClassicProbes, Modulus};
-use super::spec::{ClassicLayerSpec, ClassicSpec, MAX_LOOKUP_PROBES, MAX_SHALLOW_LAYERS};
+use super::probes::{ClassicProbes, Modulus, Probes};
+use super::spec::{ClassicLayerSpec, MAX_PROBES};
 use crate::array::{Bytes, RawSpan};
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::error::Error;
@@ -35,21 +36,25 @@ use crate::line::count_ones;
 /// the processor's queues.
 const AHEAD: usize = 4;
 
+/// The number of insertions between the prefetch of an item's memory and its insertion.
+pub(super) const INSERTS_AHEAD: usize = AHEAD;
+
 /// The size of a page. Unchanged pages are not written, so that a sparse filter stays sparse in memory.
 const PAGE: usize = 4096;
 
-/// A layer of bits in RedisBloom's layout, with its counts.
-pub struct ClassicLayer {
+/// A layer of bits, with its counts. `P` are the probes of an item: RedisBloom's, or those of another project.
+pub struct ClassicLayer<P = ClassicProbes> {
     bytes: Bytes,
     spec: ClassicLayerSpec,
     items: u64,
     set_bits: u64,
     modulus: Modulus,
+    probes: PhantomData<P>,
 }
 
-impl ClassicLayer {
+impl<P: Probes> ClassicLayer<P> {
     /// Creates an empty layer.
-    pub fn new(spec: ClassicLayerSpec) -> Result<ClassicLayer, Error> {
+    pub fn new(spec: ClassicLayerSpec) -> Result<ClassicLayer<P>, Error> {
         Ok(ClassicLayer::over(Bytes::zeroed(spec.bytes)?, spec))
     }
 
@@ -82,10 +87,9 @@ impl ClassicLayer {
         self.bytes.as_slice().as_flattened()
     }
 
-    /// Describes the layer, which belongs to `filter`.
-    pub fn info(&self, filter: &ClassicSpec) -> LayerInfo {
+    /// Describes the layer. Its filter hashes items to this many bits.
+    pub fn info(&self, hash_bits: u8) -> LayerInfo {
         let ClassicLayerSpec { bytes, bits, probes, capacity, error_rate, .. } = self.spec;
-        let hash_bits = filter.options.hash_bits();
         let items = self.items;
         LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item: None, capacity, items, error_rate }
     }
@@ -108,7 +112,7 @@ impl ClassicLayer {
     /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
     pub fn merge<'a>(
         &mut self,
-        sources: impl Iterator<Item = &'a ClassicLayer> + Clone,
+        sources: impl Iterator<Item = &'a ClassicLayer<P>> + Clone,
         op: MergeOp,
         is_new: bool,
     ) -> bool {
@@ -150,9 +154,6 @@ impl ClassicLayer {
         set > 0
     }
 
-    /// The number of insertions between the prefetch of an item's memory and its insertion.
-    pub const INSERTS_AHEAD: usize = AHEAD;
-
     /// Returns true if an insertion reads more memory than [`prefetch`] prefetches.
     #[inline]
     pub fn inserts_look_further(&self) -> bool {
@@ -165,14 +166,14 @@ impl ClassicLayer {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
     }
 
-    fn over(bytes: Bytes, spec: ClassicLayerSpec) -> ClassicLayer {
+    fn over(bytes: Bytes, spec: ClassicLayerSpec) -> ClassicLayer<P> {
         debug_assert!(spec.is_sound(), "{spec:?}");
         let modulus = Modulus::new(spec.used_bits().unwrap_or(0));
-        ClassicLayer { bytes, spec, items: 0, set_bits: 0, modulus }
+        ClassicLayer { bytes, spec, items: 0, set_bits: 0, modulus, probes: PhantomData }
     }
 
     /// Returns a layer with stored bits, or `None` unless `spec` is sound and matches the bits.
-    pub fn from_stored(bytes: Bytes, spec: ClassicLayerSpec, items: u64) -> Option<ClassicLayer> {
+    pub fn from_stored(bytes: Bytes, spec: ClassicLayerSpec, items: u64) -> Option<ClassicLayer<P>> {
         let fits = bytes.as_slice().len() as u64 == spec.bytes && spec.is_sound();
         fits.then(|| {
             let set_bits = count_ones(bytes.as_slice().as_flattened());
@@ -228,8 +229,8 @@ impl ClassicLayer {
     }
 
     #[inline]
-    fn probes(&self, hash: Hash) -> ClassicProbes {
-        ClassicProbes::new(hash, self.modulus)
+    fn probes(&self, hash: Hash) -> P {
+        P::new(hash, self.modulus)
     }
 
     /// Returns the number of probes that are read first, and the number of the others.
@@ -253,8 +254,8 @@ impl ClassicLayer {
         let mut present = BatchMask::EMPTY;
         let mut likely = 0;
         let mut checked = 0;
-        let mut waiting = [(0, ClassicProbes::default()); BATCH];
-        let check = |(item, probes): (usize, ClassicProbes), present: BatchMask| {
+        let mut waiting = [(0, P::default()); BATCH];
+        let check = |(item, probes): (usize, P), present: BatchMask| {
             if self.others_are_set(probes, others) { present.with(item) } else { present }
         };
         for item in items.iter() {
@@ -278,7 +279,7 @@ impl ClassicLayer {
     /// Returns true if the next `count` of `probes` are set. Branchless: all are read at once, and a branch for each
     /// would be mispredicted half of the time.
     #[inline]
-    fn first_are_set(&self, probes: &mut ClassicProbes, count: u32) -> bool {
+    fn first_are_set(&self, probes: &mut P, count: u32) -> bool {
         let bits = self.bytes().view_bits::<Lsb0>();
         (0..count).fold(true, |all, _| all & bits[probes.next(self.modulus)])
     }
@@ -286,20 +287,20 @@ impl ClassicLayer {
     /// Returns true if the next `count` of `probes` are set. Most often they are, so this stops at the first that is
     /// not.
     #[inline]
-    fn others_are_set(&self, mut probes: ClassicProbes, count: u32) -> bool {
+    fn others_are_set(&self, mut probes: P, count: u32) -> bool {
         let bits = self.bytes().view_bits::<Lsb0>();
         (0..count).all(|_| bits[probes.next(self.modulus)])
     }
 
     #[inline]
-    fn prefetch_next(&self, probes: &mut ClassicProbes, count: u32) {
+    fn prefetch_next(&self, probes: &mut P, count: u32) {
         let bytes = self.bytes.span();
         (0..count).for_each(|_| bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }
 
 /// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`.
-pub(crate) fn contains_hashes(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
+pub(crate) fn contains_hashes<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash], found: &mut [bool]) {
     if let &[hash] = hashes {
         found[0] = contains_one(layers, hash);
         return;
@@ -314,7 +315,7 @@ pub(crate) fn contains_hashes(layers: &[ClassicLayer], hashes: &[Hash], found: &
 
 /// Prefetches the memory in which the items are looked up first.
 #[inline]
-pub(crate) fn prefetch(layers: &[ClassicLayer], hashes: &[Hash]) {
+pub(crate) fn prefetch<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash]) {
     if let Some(newest) = layers.last() {
         let (first, _) = newest.split();
         hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.probes(hash), first));
@@ -322,23 +323,25 @@ pub(crate) fn prefetch(layers: &[ClassicLayer], hashes: &[Hash]) {
 }
 
 #[inline]
-fn contains_one(layers: &[ClassicLayer], hash: Hash) -> bool {
+fn contains_one<P: Probes>(layers: &[ClassicLayer<P>], hash: Hash) -> bool {
     if is_deep(layers) {
         return contains_bounded(layers, hash);
     }
     layers.iter().rev().any(|layer| layer.contains(hash))
 }
 
-/// Returns true if a look-up might exceed [`MAX_LOOKUP_PROBES`].
+/// Returns true if a look-up might exceed the [limit](Probes::MAX_OF_LOOKUP).
 #[inline]
-fn is_deep(layers: &[ClassicLayer]) -> bool {
-    layers.len() > MAX_SHALLOW_LAYERS && layers.iter().map(|layer| layer.spec.probes).sum::<u32>() > MAX_LOOKUP_PROBES
+fn is_deep<P: Probes>(layers: &[ClassicLayer<P>]) -> bool {
+    // The number of layers that cannot reach the limit, whatever their parameters.
+    let max_shallow = const { (P::MAX_OF_LOOKUP / MAX_PROBES) as usize };
+    layers.len() > max_shallow && layers.iter().map(|layer| layer.spec.probes).sum::<u32>() > P::MAX_OF_LOOKUP
 }
 
-/// Returns true if one of `layers` contains the item, or if the look-up reaches [`MAX_LOOKUP_PROBES`].
+/// Returns true if one of `layers` contains the item, or if the look-up reaches the [limit](Probes::MAX_OF_LOOKUP).
 #[inline(never)]
-fn contains_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
-    let mut left = MAX_LOOKUP_PROBES;
+fn contains_bounded<P: Probes>(layers: &[ClassicLayer<P>], hash: Hash) -> bool {
+    let mut left = P::MAX_OF_LOOKUP;
     layers.iter().rev().any(|layer| {
         let most = layer.spec.probes.min(left);
         let bits = layer.bytes().view_bits::<Lsb0>();
@@ -350,7 +353,7 @@ fn contains_bounded(layers: &[ClassicLayer], hash: Hash) -> bool {
 }
 
 /// Looks up at most [`BATCH`] items, as [`contains_hashes`] does.
-fn contains_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) {
+fn contains_batch<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash], found: &mut [bool]) {
     debug_assert!(hashes.len() <= BATCH, "a batch of {}", hashes.len());
     found.fill(false);
     let mut absent = BatchMask::first(hashes.len());
@@ -369,28 +372,26 @@ fn contains_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) 
 
 /// The address of the newest layer of a filter, which may be gone, and the filter's hash function.
 #[derive(Clone, Copy, Debug)]
-pub struct ClassicHint {
+pub struct ClassicHint<P = ClassicProbes> {
     bytes: RawSpan<1>,
     modulus: Modulus,
-    probes: u32,
+    /// The number of probes of an item.
+    count: u32,
     hasher: Hasher,
+    probes: PhantomData<P>,
 }
 
-impl ClassicHint {
+impl<P: Probes> ClassicHint<P> {
     /// Returns the hint for a filter's newest layer.
     #[inline]
-    pub fn new(filter: &ClassicSpec, newest: &ClassicLayer) -> ClassicHint {
-        ClassicHint {
-            bytes: newest.bytes.span(),
-            modulus: newest.modulus,
-            probes: newest.spec.probes,
-            hasher: filter.hasher(),
-        }
+    pub fn new(hasher: Hasher, newest: &ClassicLayer<P>) -> ClassicHint<P> {
+        let &ClassicLayer { modulus, probes, .. } = newest;
+        ClassicHint { bytes: newest.bytes.span(), modulus, count: newest.spec.probes, hasher, probes }
     }
 
     /// Prefetches all probes of an item.
     pub fn prefetch(&self, item: &[u8]) {
-        let mut probes = ClassicProbes::new(self.hasher.hash(item), self.modulus);
-        (0..self.probes).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
+        let mut probes = P::new(self.hasher.hash(item), self.modulus);
+        (0..self.count).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }

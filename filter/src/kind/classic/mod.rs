@@ -2,27 +2,66 @@
 //! When it is full, a larger layer is added.
 
 pub(crate) mod layer;
-mod probes;
+pub(crate) mod probes;
 pub mod spec;
 
 use std::ptr::NonNull;
 
-use super::{CreateParams, Kind, PrefetchHint};
+use super::{Contained, CreateParams, Kind, PrefetchHint};
 use crate::array;
-use crate::error::{Error, Interrupted};
+use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{InsertOptions, Parameters};
-use layer::{ClassicHint, ClassicLayer};
+use layer::{ClassicHint, ClassicLayer, INSERTS_AHEAD};
+use probes::Probes;
 use spec::{ClassicLayerSpec, ClassicSpec};
 
-/// A chain of layers, oldest first, and their common parameters.
-pub struct ClassicFilter {
-    layers: Box<[ClassicLayer]>,
-    spec: ClassicSpec,
+/// A chain of layers, oldest first, and their common parameters. `S` are the parameters: RedisBloom's, or those of
+/// another project with the same structure.
+pub struct ClassicFilter<S: ChainSpec = ClassicSpec> {
+    layers: Box<[ClassicLayer<S::Probes>]>,
+    spec: S,
+}
+
+/// The parameters that the layers of a chain share, and how the chain grows.
+pub trait ChainSpec: Copy + PartialEq + 'static {
+    /// The probes of an item in a layer.
+    type Probes: Probes;
+
+    /// The maximum number of layers.
+    const MAX_LAYERS: usize;
+    /// The bytes of a filter without its layers, as [`Kind::memory_usage`] reports them.
+    const FILTER_BYTES: usize;
+    /// The bytes of a layer without its bits.
+    const LAYER_BYTES: usize;
+
+    /// Returns the hash function.
+    fn hasher(&self) -> Hasher;
+    /// Returns the width of the hash in bits.
+    fn hash_bits(&self) -> u8;
+    /// Returns the ratio of the sizes of successive layers, or `None` if the filter does not grow.
+    fn expansion(&self) -> Option<u32>;
+    /// Returns the error rate that the filter was created with, given that of its first layer.
+    fn error_rate(&self, of_first: f64) -> f64;
+    /// Returns the first layer of a filter.
+    fn first(&self, capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error>;
+    /// Returns the layer that is added when the newest layer is full. It comes after `num_layers` others.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if the filter does not grow; [`Error::CannotGrow`] or [`Error::OutOfMemory`] if no such layer is
+    /// possible.
+    fn next(&self, newest: &ClassicLayerSpec, num_layers: usize) -> Result<ClassicLayerSpec, Error>;
+    /// Returns an error if the filters cannot be merged.
+    fn check_merge(&self) -> Result<(), MergeError> {
+        Ok(())
+    }
+    /// Returns the hint of a filter.
+    fn prefetch_hint(hint: ClassicHint<Self::Probes>) -> PrefetchHint;
 }
 
 impl ClassicFilter {
@@ -30,16 +69,26 @@ impl ClassicFilter {
     ///
     /// Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn create(params: &CreateParams, stored_expansion: u32, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
-        let spec = ClassicSpec::new(params.growth, stored_expansion);
+        ClassicFilter::with_spec(ClassicSpec::new(params.growth, stored_expansion), params, admit)
+    }
+
+    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
+    pub fn predict(params: &CreateParams, stored_expansion: u32, items: u64) -> Result<Prediction, Error> {
+        ClassicFilter::predict_with(ClassicSpec::new(params.growth, stored_expansion), params, items)
+    }
+}
+
+impl<S: ChainSpec> ClassicFilter<S> {
+    /// Creates a chain of one empty layer. `admit` is as for [`create`](ClassicFilter::create).
+    pub(super) fn with_spec(spec: S, params: &CreateParams, admit: Admit<'_>) -> Result<ClassicFilter<S>, Error> {
         let first = spec.first(params.capacity.get(), params.error_rate.get())?;
         let mut chain = ClassicFilter::from_layers(spec, Vec::new());
         chain.append(std::iter::once(first), admit)?;
         Ok(chain)
     }
 
-    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(params: &CreateParams, stored_expansion: u32, items: u64) -> Result<Prediction, Error> {
-        let spec = ClassicSpec::new(params.growth, stored_expansion);
+    /// Predicts a filter with `items` items.
+    pub(super) fn predict_with(spec: S, params: &CreateParams, items: u64) -> Result<Prediction, Error> {
         let mut layer = spec.first(params.capacity.get(), params.error_rate.get())?;
         let probes = layer.probes;
         let mut layers = 1;
@@ -49,16 +98,16 @@ impl ClassicFilter {
         while left > layer.capacity {
             log_negative += libm::log1p(-layer.false_positive_rate(layer.capacity));
             left -= layer.capacity;
-            layer = spec.next(&layer)?;
+            layer = spec.next(&layer, layers)?;
             layers += 1;
             bytes = bytes.saturating_add(layer.bytes);
-            if layers > spec::MAX_LAYERS {
+            if layers > S::MAX_LAYERS {
                 return Err(Error::CannotGrow);
             }
         }
         log_negative += libm::log1p(-layer.false_positive_rate(left));
         Ok(Prediction {
-            memory: bytes.saturating_add(overhead(layers) as u64),
+            memory: bytes.saturating_add(overhead::<S>(layers) as u64),
             false_positive_rate: -libm::expm1(log_negative),
             is_estimate: false,
             probes,
@@ -68,7 +117,7 @@ impl ClassicFilter {
 
     /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` is as for
     /// [`create`](Self::create).
-    fn empty_chain(&self, num_layers: usize, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
+    fn empty_chain(&self, num_layers: usize, admit: Admit<'_>) -> Result<ClassicFilter<S>, Error> {
         let mut chain = ClassicFilter::from_layers(self.spec, Vec::new());
         chain.ensure_layers_like(self, num_layers, admit)?;
         Ok(chain)
@@ -76,7 +125,12 @@ impl ClassicFilter {
 
     /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` is as for
     /// [`create`](Self::create).
-    fn ensure_layers_like(&mut self, other: &ClassicFilter, num_layers: usize, admit: Admit<'_>) -> Result<(), Error> {
+    fn ensure_layers_like(
+        &mut self,
+        other: &ClassicFilter<S>,
+        num_layers: usize,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
         match other.layers.get(self.layers.len()..num_layers) {
             None | Some([]) => Ok(()),
             Some(missing) => self.append(missing.iter().map(ClassicLayer::spec), admit),
@@ -84,13 +138,14 @@ impl ClassicFilter {
     }
 
     /// Creates a chain from existing layers.
-    pub fn from_layers(spec: ClassicSpec, layers: Vec<ClassicLayer>) -> ClassicFilter {
+    pub fn from_layers(spec: S, layers: Vec<ClassicLayer<S::Probes>>) -> ClassicFilter<S> {
         ClassicFilter { layers: layers.into_boxed_slice(), spec }
     }
 
     /// Adds a layer to a full chain. `admit` is as for [`create`](Self::create).
     fn grow(&mut self, admit: Admit<'_>) -> Result<(), Error> {
-        let next = self.spec.next(&self.layers.last().ok_or(Error::OutOfMemory)?.spec())?;
+        let newest = self.layers.last().ok_or(Error::OutOfMemory)?.spec();
+        let next = self.spec.next(&newest, self.layers.len())?;
         self.append(std::iter::once(next), admit)
     }
 
@@ -101,7 +156,7 @@ impl ClassicFilter {
         admit: Admit<'_>,
     ) -> Result<(), Error> {
         let bytes = specs.clone().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes));
-        if self.layers.len() + specs.len() > spec::MAX_LAYERS {
+        if self.layers.len() + specs.len() > S::MAX_LAYERS {
             return Err(Error::CannotGrow);
         }
         request(bytes, admit)?;
@@ -118,7 +173,7 @@ impl ClassicFilter {
         room.map_err(|_| Error::OutOfMemory)
     }
 
-    fn merge_layers(&mut self, sources: &[(&ClassicFilter, u64)], op: MergeOp, is_new: bool) -> bool {
+    fn merge_layers(&mut self, sources: &[(&ClassicFilter<S>, u64)], op: MergeOp, is_new: bool) -> bool {
         let mut changed = false;
         for (index, target) in self.layers.iter_mut().enumerate() {
             changed |= target.merge(sources.iter().filter_map(|(source, _)| source.layers.get(index)), op, is_new);
@@ -127,32 +182,32 @@ impl ClassicFilter {
     }
 
     /// Returns the layers, oldest first.
-    pub fn chain(&self) -> &[ClassicLayer] {
+    pub fn chain(&self) -> &[ClassicLayer<S::Probes>] {
         &self.layers
     }
 
     /// Returns the layers, oldest first, to change them.
-    pub fn chain_mut(&mut self) -> &mut [ClassicLayer] {
+    pub fn chain_mut(&mut self) -> &mut [ClassicLayer<S::Probes>] {
         &mut self.layers
     }
 
     /// Returns the parameters that all layers share.
-    pub fn spec(&self) -> &ClassicSpec {
+    pub fn spec(&self) -> &S {
         &self.spec
     }
 }
 
-/// Returns the bytes that RedisBloom takes for a filter besides its bits.
-fn overhead(layers: usize) -> usize {
-    spec::FILTER_BYTES + spec::LAYER_BYTES * layers
+/// Returns the bytes of a filter besides its bits.
+fn overhead<S: ChainSpec>(layers: usize) -> usize {
+    S::FILTER_BYTES + S::LAYER_BYTES * layers
 }
 
 /// Returns the chain with the most layers.
-fn longest<'a>(chains: &[(&'a ClassicFilter, u64)]) -> Option<&'a ClassicFilter> {
+fn longest<'a, S: ChainSpec>(chains: &[(&'a ClassicFilter<S>, u64)]) -> Option<&'a ClassicFilter<S>> {
     chains.iter().map(|(chain, _)| *chain).max_by_key(|chain| chain.layers.len())
 }
 
-impl ClassicFilter {
+impl<S: ChainSpec> ClassicFilter<S> {
     /// Inserts items in order until one does not fit. Returns the number of items handled.
     fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         let mut handled = 0;
@@ -184,14 +239,14 @@ impl ClassicFilter {
         let Some(newest) = self.layers.last_mut() else { return 0 };
         let further = newest.inserts_look_further();
         // The number of items that still have one INSERTS_AHEAD later to prefetch.
-        let leaders = if further { hashes.len().saturating_sub(ClassicLayer::INSERTS_AHEAD) } else { 0 };
+        let leaders = if further { hashes.len().saturating_sub(INSERTS_AHEAD) } else { 0 };
         if further {
-            let absent = hashes.iter().zip(&*known).take(ClassicLayer::INSERTS_AHEAD).filter(|(_, known)| !**known);
+            let absent = hashes.iter().zip(&*known).take(INSERTS_AHEAD).filter(|(_, known)| !**known);
             absent.for_each(|(&hash, _)| newest.prefetch_insert(hash));
         }
         for handled in 0..hashes.len() {
-            if handled < leaders && !known[handled + ClassicLayer::INSERTS_AHEAD] {
-                newest.prefetch_insert(hashes[handled + ClassicLayer::INSERTS_AHEAD]);
+            if handled < leaders && !known[handled + INSERTS_AHEAD] {
+                newest.prefetch_insert(hashes[handled + INSERTS_AHEAD]);
             }
             let hash = hashes[handled];
             let known = &mut known[handled];
@@ -208,13 +263,16 @@ impl ClassicFilter {
     }
 }
 
-impl Kind for ClassicFilter {
+impl<S: ChainSpec> Kind for ClassicFilter<S>
+where
+    ClassicFilter<S>: Contained,
+{
     fn parameters(&self) -> Parameters {
         let (capacity, of_first) = self.layers.first().map_or((0, 0.0), |layer| {
             let ClassicLayerSpec { capacity, error_rate, .. } = layer.spec();
             (capacity, error_rate)
         });
-        let error_rate = if self.spec.options.is_fixed() { of_first } else { 2.0 * of_first };
+        let error_rate = self.spec.error_rate(of_first);
         Parameters { error_rate, capacity, expansion: self.spec.expansion(), seed: None, window: None }
     }
 
@@ -223,11 +281,11 @@ impl Kind for ClassicFilter {
         self.spec.hasher()
     }
 
-    fn empty_copy(&self, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<ClassicFilter<S>, Error> {
         self.empty_chain(1, admit)
     }
 
-    fn try_clone(&self) -> Result<ClassicFilter, Error> {
+    fn try_clone(&self) -> Result<ClassicFilter<S>, Error> {
         ClassicFilter::merged(&[(self, 1)], MergeOp::Union, &mut |_bytes| true)
     }
 
@@ -244,10 +302,10 @@ impl Kind for ClassicFilter {
         None
     }
 
-    /// Returns the memory that RedisBloom reports for such a filter, a few bytes less than ours takes.
+    /// For a classic filter, returns the memory that RedisBloom reports, a few bytes less than ours takes.
     fn memory_usage(&self) -> usize {
         let bits: usize = self.layers.iter().map(|layer| layer.bytes().len()).sum();
-        overhead(self.layers.len()) + bits
+        overhead::<S>(self.layers.len()) + bits
     }
 
     fn num_allocations(&self) -> usize {
@@ -267,7 +325,7 @@ impl Kind for ClassicFilter {
     }
 
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
-        Box::new(self.layers.iter().map(|layer| layer.info(&self.spec)))
+        Box::new(self.layers.iter().map(|layer| layer.info(self.spec.hash_bits())))
     }
 
     /// Returns 1 if there are no bits: such a filter matches every item.
@@ -291,7 +349,7 @@ impl Kind for ClassicFilter {
     #[inline]
     fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
         let newest = self.layers.last().filter(|layer| layer.bytes().len() as u64 >= min_bytes)?;
-        Some(PrefetchHint::Classic(ClassicHint::new(&self.spec, newest)))
+        Some(S::prefetch_hint(ClassicHint::new(self.spec.hasher(), newest)))
     }
 
     #[inline]
@@ -336,22 +394,30 @@ impl Kind for ClassicFilter {
     }
 
     /// Returns true if the layers that both filters have are equal in shape, pair by pair.
-    fn is_shaped_like(&self, other: &ClassicFilter) -> bool {
+    fn is_shaped_like(&self, other: &ClassicFilter<S>) -> bool {
         self.layers.iter().zip(&other.layers).all(|(one, other)| one.spec() == other.spec())
     }
 
-    fn grows_like(&self, other: &ClassicFilter) -> bool {
+    fn grows_like(&self, other: &ClassicFilter<S>) -> bool {
         self.spec.expansion() == other.spec.expansion()
     }
 
-    fn merged(sources: &[(&ClassicFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
+    fn check_merge(&self, op: MergeOp) -> Result<(), MergeError> {
+        self.spec.check_merge()?;
+        match op {
+            MergeOp::Intersection if self.layers.len() > 1 => Err(MergeError::IntersectedLayers),
+            _ => Ok(()),
+        }
+    }
+
+    fn merged(sources: &[(&ClassicFilter<S>, u64)], op: MergeOp, admit: Admit<'_>) -> Result<ClassicFilter<S>, Error> {
         let longest = longest(sources).ok_or(Error::OutOfMemory)?;
         let mut merged = longest.empty_chain(longest.layers.len(), admit)?;
         merged.merge_layers(sources, op, true);
         Ok(merged)
     }
 
-    fn merge(&mut self, sources: &[(&ClassicFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+    fn merge(&mut self, sources: &[(&ClassicFilter<S>, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
         let num_layers = self.layers.len();
         if let Some(longest) = longest(sources) {
             self.ensure_layers_like(longest, longest.layers.len(), admit)?;

@@ -1,11 +1,24 @@
 //! The bit positions of an item in a layer, and fast division by the number of bits.
 
-use super::spec::MAX_BITS;
+use super::spec::{MAX_BITS, MAX_LOOKUP_PROBES};
 use crate::hash::Hash;
+
+/// The probes of an item: its bit positions in a layer, in order.
+pub trait Probes: Copy + Default + 'static {
+    /// The maximum number of probes of a look-up in all layers. A look-up that reaches it returns that the item is
+    /// present. Setting more bits only makes look-ups longer, so an item that was found by reaching the limit is found
+    /// from then on.
+    const MAX_OF_LOOKUP: u32;
+
+    /// Returns the probes in a layer with this number of bits.
+    fn new(hash: Hash, modulus: Modulus) -> Self;
+    /// Returns the next position.
+    fn next(&mut self, modulus: Modulus) -> usize;
+}
 
 /// The number of bits of a layer, prepared for fast division.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Modulus {
+pub struct Modulus {
     pub(super) divisor: u64,
     /// `floor((2^64 - 1) / divisor)`
     reciprocal: u64,
@@ -24,7 +37,7 @@ impl Modulus {
 
     /// Returns `number mod divisor`, after Barrett (1986): the quotient from the reciprocal is at most one too small.
     #[inline]
-    fn of(self, number: u64) -> u64 {
+    pub(crate) fn of(self, number: u64) -> u64 {
         let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
         self.wrap(number - quotient * self.divisor)
     }
@@ -38,7 +51,7 @@ impl Modulus {
 
 /// The bit positions of an item: `(first + i * second) mod 2^64 mod divisor` for `i = 0, 1, …`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ClassicProbes {
+pub struct ClassicProbes {
     sum: u64,
     addend: u64,
     position: u64,
@@ -46,9 +59,11 @@ pub(super) struct ClassicProbes {
     step_with_carry: u64,
 }
 
-impl ClassicProbes {
+impl Probes for ClassicProbes {
+    const MAX_OF_LOOKUP: u32 = MAX_LOOKUP_PROBES;
+
     #[inline]
-    pub(super) fn new(hash: Hash, modulus: Modulus) -> ClassicProbes {
+    fn new(hash: Hash, modulus: Modulus) -> ClassicProbes {
         let step = modulus.of(hash.second);
         ClassicProbes {
             sum: hash.first,
@@ -60,7 +75,7 @@ impl ClassicProbes {
     }
 
     #[inline]
-    pub(super) fn next(&mut self, modulus: Modulus) -> usize {
+    fn next(&mut self, modulus: Modulus) -> usize {
         let position = self.position;
         debug_assert!(position < modulus.divisor, "a probe outside of the layer");
         let (sum, carried) = self.sum.overflowing_add(self.addend);

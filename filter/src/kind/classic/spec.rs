@@ -1,7 +1,11 @@
 //! The parameters of classic filters and of their layers, and the sizes of the layers.
 
+use super::ChainSpec;
+use super::layer::ClassicHint;
+use super::probes::ClassicProbes;
 use crate::error::Error;
 use crate::hash::Hasher;
+use crate::kind::PrefetchHint;
 use crate::sizing::textbook_false_positive_rate;
 use crate::spec::Growth;
 /// `ln^2 2` and `ln 2` with RedisBloom's digits. One more digit would give different filters.
@@ -25,12 +29,8 @@ pub const MAX_LAYERS: usize = 1076;
 ///
 /// A filter that was filled by additions never reaches it: at most half of the bits are set, so an absent item takes
 /// about two probes a layer, or 2,200 with 1076 layers. In a forged filter, an absent item may take almost all 1075
-/// probes of each layer: without this limit, a look-up took 3.7 ms. Setting more bits only makes look-ups longer, so an
-/// item that was found by reaching the limit is found from then on.
+/// probes of each layer: without this limit, a look-up took 3.7 ms.
 pub const MAX_LOOKUP_PROBES: u32 = 8192;
-
-/// The number of layers that cannot reach [`MAX_LOOKUP_PROBES`], whatever their parameters.
-pub(super) const MAX_SHALLOW_LAYERS: usize = (MAX_LOOKUP_PROBES / MAX_PROBES) as usize;
 
 /// The maximum number of bits of a layer: sums of two positions must not overflow, and bitvec supports no more.
 pub const MAX_BITS: u64 = 1 << 60;
@@ -89,35 +89,6 @@ impl ClassicSpec {
         }
     }
 
-    /// Returns the ratio of the sizes of successive layers, or `None` if the filter does not grow.
-    pub fn expansion(&self) -> Option<u32> {
-        (!self.options.is_fixed()).then_some(self.expansion)
-    }
-
-    /// Returns the first layer of a filter. In a growing filter, it has half of the error rate.
-    pub fn first(&self, capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
-        self.layer(capacity, if self.options.is_fixed() { error_rate } else { error_rate / 2.0 })
-    }
-
-    /// Returns the hash function of the filter.
-    pub fn hasher(&self) -> Hasher {
-        if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
-    }
-
-    /// Returns the layer that is added when the newest layer is full.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Full`] if the filter does not grow; [`Error::CannotGrow`] or [`Error::OutOfMemory`] if no such layer is
-    /// possible.
-    pub fn next(&self, newest: &ClassicLayerSpec) -> Result<ClassicLayerSpec, Error> {
-        if self.options.is_fixed() {
-            return Err(Error::Full);
-        }
-        let capacity = newest.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
-        self.layer(capacity, newest.error_rate / 2.0)
-    }
-
     /// Returns a layer for `capacity` items with an error rate of its own.
     fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
         if capacity == 0 || error_rate <= 0.0 {
@@ -153,6 +124,49 @@ impl ClassicSpec {
             bits_per_item,
         };
         if spec.is_sound() && spec.capacity > 0 { Ok(spec) } else { Err(Error::CannotGrow) }
+    }
+}
+
+impl ChainSpec for ClassicSpec {
+    type Probes = ClassicProbes;
+
+    const MAX_LAYERS: usize = MAX_LAYERS;
+    const FILTER_BYTES: usize = FILTER_BYTES;
+    const LAYER_BYTES: usize = LAYER_BYTES;
+
+    #[inline]
+    fn hasher(&self) -> Hasher {
+        if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
+    }
+
+    fn hash_bits(&self) -> u8 {
+        self.options.hash_bits()
+    }
+
+    fn expansion(&self) -> Option<u32> {
+        (!self.options.is_fixed()).then_some(self.expansion)
+    }
+
+    fn error_rate(&self, of_first: f64) -> f64 {
+        if self.options.is_fixed() { of_first } else { 2.0 * of_first }
+    }
+
+    /// In a growing filter, the first layer has half of the error rate.
+    fn first(&self, capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
+        self.layer(capacity, if self.options.is_fixed() { error_rate } else { error_rate / 2.0 })
+    }
+
+    fn next(&self, newest: &ClassicLayerSpec, _num_layers: usize) -> Result<ClassicLayerSpec, Error> {
+        if self.options.is_fixed() {
+            return Err(Error::Full);
+        }
+        let capacity = newest.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
+        self.layer(capacity, newest.error_rate / 2.0)
+    }
+
+    #[inline]
+    fn prefetch_hint(hint: ClassicHint) -> PrefetchHint {
+        PrefetchHint::Classic(hint)
     }
 }
 
