@@ -23,9 +23,10 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use super::encoding::{Encoded, Format};
-use super::{Header, layers};
-use crate::array::{Bytes, try_box};
+use super::Header;
+use super::encoding::Format;
+use super::layers::{ChainFormat, chain_header};
+use crate::array::Bytes;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
@@ -35,8 +36,7 @@ use crate::kind::classic::spec::{self, ClassicLayerSpec, ClassicSpec, Options};
 use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
 use crate::stored::fields::{Fields, decode_all};
-use crate::stored::section::MAX_SECTIONS;
-use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
+use crate::stored::{Origin, Sink, Source};
 
 /// RedisBloom's expansion where an RDB value has none.
 const OLD_EXPANSION: u32 = 2;
@@ -121,19 +121,7 @@ fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
     if decoded.iter().map(|(_, items)| items).sum::<u64>() != items {
         return Err(DecodeError::Corrupt);
     }
-    Ok(Header {
-        memory: decoded.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes)),
-        has_chunks: [false; MAX_SECTIONS],
-        build: try_box(move || {
-            let mut layers = try_vec(decoded.len())?;
-            for &(spec, items) in &decoded {
-                let mut layer = ClassicLayer::new(spec)?;
-                layer.set_items(items);
-                layers.push(layer);
-            }
-            Ok(ClassicFilter::from_layers(spec, layers).into_content()?)
-        })?,
-    })
+    chain_header(spec, decoded)
 }
 
 /// Decodes and checks a layer. RedisBloom requires that all bytes of a layer are bits, and that the number of probes
@@ -151,13 +139,13 @@ fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayer
     sound.then_some((spec, items)).ok_or(DecodeError::Corrupt)
 }
 
-impl Encoded for ClassicFilter {
-    fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
-        let ClassicSpec { options, expansion } = self.spec();
-        for number in [self.items(), self.chain().len() as u64, options.bits().into(), (*expansion).into()] {
+impl ChainFormat for ClassicSpec {
+    fn write_rdb(filter: &ClassicFilter, sink: &mut dyn Sink) -> Result<(), Error> {
+        let ClassicSpec { options, expansion } = filter.spec();
+        for number in [filter.items(), filter.chain().len() as u64, options.bits().into(), (*expansion).into()] {
             sink.unsigned(number);
         }
-        for layer in self.chain() {
+        for layer in filter.chain() {
             let ClassicLayerSpec { bits, log2_bits, probes, capacity, error_rate, bits_per_item, .. } = layer.spec();
             sink.unsigned(capacity);
             sink.double(error_rate);
@@ -171,11 +159,11 @@ impl Encoded for ClassicFilter {
         Ok(())
     }
 
-    fn encode_header(&self) -> Result<Vec<u8>, Error> {
-        let ClassicSpec { options, expansion } = self.spec();
-        let layers = self.chain();
+    fn encode_header(filter: &ClassicFilter) -> Result<Vec<u8>, Error> {
+        let ClassicSpec { options, expansion } = filter.spec();
+        let layers = filter.chain();
         let mut header = try_vec(FIXED_BYTES.saturating_add(layers.len().saturating_mul(LAYER_BYTES)))?;
-        header.extend_from_slice(&self.items().to_le_bytes());
+        header.extend_from_slice(&filter.items().to_le_bytes());
         for number in [layers.len() as u32, options.bits(), *expansion] {
             header.extend_from_slice(&number.to_le_bytes());
         }
@@ -189,40 +177,5 @@ impl Encoded for ClassicFilter {
             header.push(log2_bits);
         }
         Ok(header)
-    }
-
-    fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-        Ok(layers::next_chunk(cursor, self.chain().iter().map(ClassicLayer::bytes)))
-    }
-
-    fn load_chunk<'a>(
-        &'a mut self,
-        cursor: u64,
-        data: &'a [u8],
-        origin: Origin,
-        _admit: Admit<'_>,
-    ) -> Result<LoadedChunk<'a>, DecodeError> {
-        let (layer, within) = layers::place_of(cursor, data.len(), self.chain().iter().map(ClassicLayer::bytes))?;
-        let layer = &mut self.chain_mut()[layer];
-        let changed = match origin {
-            Origin::Client => layer.merge_part(within, data),
-            Origin::Replication => layer.replace_part(within, data),
-        };
-        let changed = changed.ok_or(DecodeError::BeyondLayer)?;
-        Ok(LoadedChunk { bytes: &layer.bytes()[within..][..data.len()], changed })
-    }
-
-    fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        self.chain().iter().for_each(|layer| add(layer.bytes()));
-        Ok(())
-    }
-
-    fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
-        layers::is_next(cursor, length, loaded)
-    }
-
-    /// The header does not depend on the bits, so these must all have been loaded.
-    fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
-        Ok(self.chain().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == loaded)
     }
 }

@@ -1,4 +1,4 @@
-//! The chunks of RedisBloom's dump streams: the bytes of all layers, laid end to end, in parts of one layer.
+//! The chunks of the dump streams of layered filters, as in RedisBloom: the bytes of all layers, laid end to end, in parts of one layer.
 //!
 //! The cursor of a chunk is one more than the offset of its end. There are no checksums: a damaged chunk cannot be
 //! detected, and only the order of the chunks shows that none is missing.
@@ -7,8 +7,17 @@
 
 use std::borrow::Cow;
 
-use crate::error::DecodeError;
-use crate::stored::DumpChunk;
+use super::Header;
+use super::encoding::Encoded;
+use crate::array::try_box;
+use crate::error::{DecodeError, Error};
+use crate::kind::Contained;
+use crate::kind::classic::layer::ClassicLayer;
+use crate::kind::classic::spec::ClassicLayerSpec;
+use crate::kind::classic::{ChainSpec, ClassicFilter};
+use crate::memory::{Admit, try_vec};
+use crate::stored::section::MAX_SECTIONS;
+use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink};
 
 /// The maximum number of bytes in a chunk that is written, as in RedisBloom. Chunks of any length are read.
 const MAX_BYTES: usize = 16 << 20;
@@ -44,4 +53,79 @@ fn locate<'a>(layers: impl Iterator<Item = &'a [u8]>, offset: u64) -> Option<(us
         start = start.saturating_add(size);
         (within < size).then_some((index, within as usize))
     })
+}
+
+/// The parameters of a chain of layers of bits, with its encoding.
+pub(super) trait ChainFormat: ChainSpec {
+    fn write_rdb(filter: &ClassicFilter<Self>, sink: &mut dyn Sink) -> Result<(), Error>;
+
+    fn encode_header(filter: &ClassicFilter<Self>) -> Result<Vec<u8>, Error>;
+}
+
+/// Returns the header of a chain of these layers with these numbers of items.
+pub(super) fn chain_header<S: ChainFormat>(
+    spec: S,
+    decoded: Vec<(ClassicLayerSpec, u64)>,
+) -> Result<Header, DecodeError>
+where
+    ClassicFilter<S>: Contained,
+{
+    Ok(Header {
+        memory: decoded.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes)),
+        has_chunks: [false; MAX_SECTIONS],
+        build: try_box(move || {
+            let mut layers = try_vec(decoded.len())?;
+            for &(spec, items) in &decoded {
+                let mut layer = ClassicLayer::new(spec)?;
+                layer.set_items(items);
+                layers.push(layer);
+            }
+            Ok(ClassicFilter::from_layers(spec, layers).into_content()?)
+        })?,
+    })
+}
+
+impl<S: ChainFormat> Encoded for ClassicFilter<S> {
+    fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+        S::write_rdb(self, sink)
+    }
+
+    fn encode_header(&self) -> Result<Vec<u8>, Error> {
+        S::encode_header(self)
+    }
+
+    fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+        Ok(next_chunk(cursor, self.chain().iter().map(ClassicLayer::bytes)))
+    }
+
+    fn load_chunk<'a>(
+        &'a mut self,
+        cursor: u64,
+        data: &'a [u8],
+        origin: Origin,
+        _admit: Admit<'_>,
+    ) -> Result<LoadedChunk<'a>, DecodeError> {
+        let (layer, within) = place_of(cursor, data.len(), self.chain().iter().map(ClassicLayer::bytes))?;
+        let layer = &mut self.chain_mut()[layer];
+        let changed = match origin {
+            Origin::Client => layer.merge_part(within, data),
+            Origin::Replication => layer.replace_part(within, data),
+        };
+        let changed = changed.ok_or(DecodeError::BeyondLayer)?;
+        Ok(LoadedChunk { bytes: &layer.bytes()[within..][..data.len()], changed })
+    }
+
+    fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.chain().iter().for_each(|layer| add(layer.bytes()));
+        Ok(())
+    }
+
+    fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
+        is_next(cursor, length, loaded)
+    }
+
+    /// The header does not depend on the bits, so these must all have been loaded.
+    fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
+        Ok(self.chain().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == loaded)
+    }
 }
