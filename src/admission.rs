@@ -72,6 +72,13 @@ pub(crate) fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
     admission.or_exit(built, Error::decoding)
 }
 
+/// Decodes the filter in a payload of BF.LOAD, if there is memory for it.
+pub(crate) fn load(server: &Server, payload: &[u8]) -> Result<Filter, Error> {
+    let admission = Admission::new(server, 0);
+    let decoded = codec::valkey::decode_payload(payload, &mut |bytes| admission.admits(bytes));
+    admission.or_exit(decoded, Error::decoding)
+}
+
 /// Creates an empty filter that can be merged with `other`, if there is memory for it.
 pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);

@@ -88,17 +88,18 @@ struct Choice {
     value: AtomicI32,
 }
 
-static LAYOUT: Choice = Choice::of_layouts(c"layout");
-static CF_LAYOUT: Choice = Choice::of_layouts(c"cf-layout");
+static LAYOUT: Choice = Choice::of_layouts(c"layout", LAYOUTS.len());
+static CF_LAYOUT: Choice = Choice::of_layouts(c"cf-layout", CUCKOO_LAYOUTS);
 static REDISBLOOM_VERSION: Choice =
     Choice { name: c"redisbloom-version", words: &[c"auto", c"2", c"8"], value: AtomicI32::new(0) };
 
 static CHOICES: [&Choice; 3] = [&LAYOUT, &CF_LAYOUT, &REDISBLOOM_VERSION];
 
 impl Choice {
-    const fn of_layouts(name: &'static CStr) -> Choice {
-        const WORDS: &[&CStr] = &[LAYOUTS[0].name(), LAYOUTS[1].name()];
-        Choice { name, words: WORDS, value: AtomicI32::new(0) }
+    /// Returns a choice of the first layouts, this many.
+    const fn of_layouts(name: &'static CStr, count: usize) -> Choice {
+        const WORDS: &[&CStr] = &[LAYOUTS[0].name(), LAYOUTS[1].name(), LAYOUTS[2].name()];
+        Choice { name, words: WORDS.split_at(count).0, value: AtomicI32::new(0) }
     }
 
     /// Returns the layout that is chosen.
@@ -144,7 +145,10 @@ pub(crate) fn dialect() -> Dialect {
 }
 
 /// The kinds of filters that clients can choose with the option LAYOUT, and without another option.
-pub(crate) const LAYOUTS: [FilterKind; 2] = [FilterKind::Native, FilterKind::Classic];
+pub(crate) const LAYOUTS: [FilterKind; 3] = [FilterKind::Native, FilterKind::Classic, FilterKind::Valkey];
+
+/// The number of them that cuckoo filters have, too.
+pub(crate) const CUCKOO_LAYOUTS: usize = 2;
 
 /// Returns the default kind of new filters.
 pub(crate) fn layout() -> FilterKind {

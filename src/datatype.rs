@@ -2,8 +2,10 @@
 //!
 //! Our own filters have the type `oxbloom--`, or `oxcuckoo-` if they stand for cuckoo filters. Classic filters have
 //! RedisBloom's types, `MBbloom--` and `MBbloomCF`, so that RedisBloom can read their files and we can read its files.
+//! Likewise, valkey filters have valkey-bloom's type, `bloomfltr`.
 //!
-//! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `LOADCHUNK` commands.
+//! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `LOADCHUNK` commands, or
+//! for a valkey filter a `BF.LOAD`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -36,6 +38,7 @@ static TYPES: [DataType; Encoding::ALL.len()] = [
     DataType::new::<{ Encoding::Own as usize }>(&BLOOM),
     DataType::new::<{ Encoding::OwnCuckoo as usize }>(&CUCKOO),
     DataType::new::<{ Encoding::Cuckoo as usize }>(&CUCKOO),
+    DataType::new::<{ Encoding::Valkey as usize }>(&BLOOM),
     DataType::new::<{ Encoding::Classic as usize }>(&BLOOM),
 ];
 
@@ -167,6 +170,11 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     // SAFETY: the server hands over a file, the key's name and one of our values for the time of the call.
     let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
     save_or_exit(c"aof_rewrite", || {
+        let Ok(payload) = codec::valkey::encode_payload(filter) else { return false };
+        if let Some(payload) = payload {
+            file.write_load(BLOOM.replicated_name(Verb::Load), key, &payload);
+            return true;
+        }
         let loadchunk = family_of(filter).replicated_name(Verb::Loadchunk);
         let mut write = |chunk: DumpChunk| file.write_command(loadchunk, key, chunk.cursor, &chunk.data);
         codec::dump(filter).all(|chunk| chunk.map(&mut write).is_ok())

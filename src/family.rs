@@ -71,7 +71,7 @@ macro_rules! verbs {
 
 verbs! {
     Reserve Add Madd Insert Addpacked Exists Mexists Existspacked Del Mdel Delpacked Count Mcount Merge Card Info
-    Scandump Loadchunk Debug
+    Scandump Loadchunk Load Debug
     // Only cuckoo filters.
     Addnx Insertnx Compact Convert
     // An event: the filter forgot items.

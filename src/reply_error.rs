@@ -109,17 +109,24 @@ errors! {
         ExpansionRange => c"ERR expansion should be greater or equal to 1";
         NonscalingExpands => c"Nonscaling filters cannot expand";
         BadSeed => c"ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
-        BadLayout => c"ERR bad layout: LAYOUT takes native or classic";
+        BadTightening => c"ERR bad tightening ratio";
+        TighteningRange => c"ERR (0 < tightening ratio range < 1)";
+        ScaleMemory => c"ERR provided VALIDATESCALETO causes bloom object to exceed memory limit";
+        ScaleRate => c"ERR provided VALIDATESCALETO causes false positive to degrade to 0";
+        NonscalingScales => c"ERR cannot use NONSCALING and VALIDATESCALETO options together";
+        BadLayout => c"ERR bad layout: LAYOUT takes native, classic or valkey";
+        BadCuckooLayout => c"ERR bad layout: LAYOUT takes native or classic";
         BadExpireTime => c"ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0";
         WindowRange => c"ERR bad window: WINDOW takes seconds, from 1 to 3155760000 (100 years)";
         SlicesRange => c"ERR bad slices: SLICES takes a whole number from 2 to 64";
         NoWindow => c"ERR SLICES needs WINDOW or ROLLING, and REFRESH needs WINDOW: add the missing option";
         RollingGrows => c"ERR a filter with ROLLING never grows: leave out EXPANSION and NONSCALING";
-        TwoKinds => c"ERR COUNTING, LAYOUT classic, and WINDOW or ROLLING exclude each other: leave out all but one";
+        TwoKinds => c"ERR COUNTING, LAYOUT classic or valkey, and WINDOW or ROLLING exclude each other: leave out all but one";
         TtlRange => c"ERR bad TTL: TTL takes seconds, from 1 to the filter's WINDOW";
         BadTime => c"ERR bad time: AT takes milliseconds since 1970, and no time in the future";
         LikeAlone => c"ERR LIKE takes one key and no options: BF.RESERVE key LIKE other";
         ClassicRate => c"ERR classic cuckoo filters have no error rate: leave out ERROR, or add LAYOUT native";
+        ValkeySeed => c"ERR valkey filters have a seed of 32 bytes: leave out SEED, or add LAYOUT native";
         ClassicSeed => c"ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
         Syntax => c"ERR syntax error";
         CuckooCapacity => c"Capacity must be at least (BucketSize * 2)";
@@ -154,6 +161,7 @@ errors! {
         NothingToRemoveFrom => c"Not found";
         NothingToCompact => c"Cuckoo filter was not found";
         Exists => c"ERR item exists";
+        BusyKey => c"BUSYKEY Target key name already exists.";
     }
     Some(Reason::Mismatch) => {
         OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";
@@ -161,6 +169,7 @@ errors! {
         OtherLayout => c"ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
         OtherWindow => c"ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
         TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
+        MergedValkey => c"ERR cannot merge filters with LAYOUT valkey: add all items to one filter";
         MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
         NotCounting => c"ERR this filter does not support BF.DEL and BF.COUNT: create it with BF.RESERVE key error_rate capacity COUNTING";
         SourcesDiffer(parameter: Mismatch) => merge_mismatch(parameter);
@@ -252,6 +261,7 @@ impl Error {
             MergeError::IntersectedLayers => Error::IntersectedLayers,
             MergeError::IntersectedGrowing => Error::IntersectedGrowing,
             MergeError::MergedWindows => Error::MergedWindows,
+            MergeError::MergedValkey => Error::MergedValkey,
             MergeError::CannotGrow => Error::UnionTooLarge,
             _ => no_memory,
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Error, InvalidWindow};
 use crate::filter::Filter;
-use crate::kind::{self, CreateParams, Layout};
+use crate::kind::{CreateParams, Layout};
 use crate::prediction::Prediction;
 use crate::spec::{DEFAULT_STORED_EXPANSION, ErrorRate, Growth};
 use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
@@ -266,7 +266,7 @@ impl FilterBuilder {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn predict(self, items: u64) -> Result<Prediction, Error> {
-        kind::predict(&self.params()?, items)
+        self.params()?.predict(items)
     }
 
     /// Returns the parameters that these options stand for.

@@ -110,6 +110,8 @@ error! {
         MergedWindows => "filters that forget cannot be merged",
         /// Cuckoo filters cannot be merged.
         MergedCuckoo => "cuckoo filters cannot be merged",
+        /// Valkey filters cannot be merged.
+        MergedValkey => "valkey filters cannot be merged",
         /// The union would be too large.
         CannotGrow => "the union would be too large",
         /// The memory cannot be allocated.
@@ -120,7 +122,7 @@ error! {
 error! {
     /// A parameter that must be equal for filters to be merged, and is not.
     Mismatch {
-        /// The layout: native, counting or classic.
+        /// The layout: native, counting, classic or valkey.
         Layout => "different layouts",
         /// The false-positive rate that the filters were created for.
         ErrorRate => "different error rates",

@@ -11,6 +11,7 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::kind::counting::CountingFilter;
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
+use crate::kind::valkey::ValkeyFilter;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::{
     self, Contained, Content, CreateParams, FilterKind, Kind, NativeCuckooFilter, PrefetchHint, for_each_kind,
@@ -562,6 +563,11 @@ impl Filter {
         NativeCuckooFilter::of(&self.0)
     }
 
+    /// Returns the filter, if it is a valkey filter.
+    pub fn valkey(&self) -> Option<&ValkeyFilter> {
+        ValkeyFilter::of(&self.0)
+    }
+
     /// Returns the parameters of the cuckoo filter, if it is one or stands for one.
     pub fn cuckoo_spec(&self) -> Option<&CuckooSpec> {
         match &self.0 {
@@ -656,6 +662,7 @@ impl Filter {
                 Content::Windowed(filter) if start == 0 => relocate_box(filter, &relocate),
                 Content::NativeCuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
                 Content::Cuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
+                Content::Valkey(filter) if start == 0 => relocate_box(filter, &relocate),
                 _ => {}
             }
             for_each_kind!(&mut self.0, filter => filter.relocate(start, relocate, should_stop))

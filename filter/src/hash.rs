@@ -10,6 +10,9 @@
 
 pub(crate) mod cuckoo;
 
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher13;
 use xxhash_rust::xxh3::{xxh3_128_with_secret, xxh3_128_with_seed};
 
 use crate::murmur::{murmur32, murmur64};
@@ -43,6 +46,11 @@ pub enum Hasher {
     Cuckoo,
     /// The same, for cuckoo filters that were converted into tables.
     ConvertedCuckoo,
+    /// SipHash-1-3, for valkey filters.
+    Sip {
+        /// The filter's seed: the keys of both words.
+        seed: [u8; 32],
+    },
 }
 
 impl Hasher {
@@ -60,6 +68,7 @@ impl Hasher {
             Hasher::Murmur32 => Hash::murmur32(item),
             Hasher::Cuckoo => Hash::in_buckets(item),
             Hasher::ConvertedCuckoo => Hash::in_table(item),
+            Hasher::Sip { seed } => Hash::sip(item, &seed),
         }
     }
 
@@ -76,6 +85,7 @@ impl Hasher {
             Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
             Hasher::Cuckoo => pairs.map(|(hash, item)| *hash = Hash::in_buckets(item)).count(),
             Hasher::ConvertedCuckoo => pairs.map(|(hash, item)| *hash = Hash::in_table(item)).count(),
+            Hasher::Sip { seed } => pairs.map(|(hash, item)| *hash = Hash::sip(item, &seed)).count(),
         }
     }
 }
@@ -101,6 +111,21 @@ impl Hash {
     fn murmur32(item: &[u8]) -> Hash {
         let first = murmur32(item, 0x9747_B28C);
         Hash { first: first.into(), second: murmur32(item, first).into() }
+    }
+
+    /// Returns the two hashes of a valkey filter, of the item's length and of the item.
+    ///
+    /// Not inlined, to keep it out of the native layout's hot path.
+    #[inline(never)]
+    fn sip(item: &[u8], seed: &[u8; 32]) -> Hash {
+        let (keys, _) = seed.as_chunks();
+        let [first, second] = [0, 1].map(|index| {
+            let mut hasher = SipHasher13::new_with_key(&keys[index]);
+            hasher.write(&(item.len() as u64).to_le_bytes());
+            hasher.write(item);
+            hasher.finish()
+        });
+        Hash { first, second }
     }
 }
 

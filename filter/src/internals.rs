@@ -14,6 +14,7 @@ pub use crate::kind::counting::CountingFilter;
 pub use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 pub use crate::kind::native::NativeFilter;
 pub use crate::kind::native::layer::BlockedLayer;
+pub use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter};
 pub use crate::kind::windowed::WindowedFilter;
 pub use crate::kind::windowed::slices::Slice;
 pub use crate::kind::{Content, CreateParams, FilterKind, Kind, Layout, NativeCuckooFilter, PrefetchHint};

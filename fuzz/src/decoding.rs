@@ -24,6 +24,10 @@ pub const MEMORY_LIMIT: u64 = 256 << 10;
 /// The kind of the first file of a cuckoo filter.
 pub const CUCKOO_FILES: u8 = 0xF0;
 
+/// The kinds of the file of a valkey filter, and of its payload for BF.LOAD.
+pub const VALKEY_FILE: u8 = 0xEF;
+pub const VALKEY_PAYLOAD: u8 = 0xEE;
+
 /// The number of items that are inserted into each filter: more than a batch.
 const ITEMS: u64 = 48;
 
@@ -32,6 +36,9 @@ pub const COUNTING_KINDS: Range<u8> = 9..12;
 
 /// The kinds of cuckoo filters in the `chunks` target: classic ones, and then a native one.
 pub const CUCKOO_KINDS: Range<u8> = 240..245;
+
+/// The kinds of valkey filters in the `chunks` target.
+pub const VALKEY_KINDS: Range<u8> = 245..248;
 
 /// The kinds of filters that start with so many items that their tables have many segments. The first kind is native,
 /// the others are counting.
@@ -65,7 +72,7 @@ pub fn header(bytes: &[u8]) {
 
 /// Decodes a file. The first byte is its kind: up to 6, a classic filter of this version; 7, one of our own filters;
 /// from 8 on, one of our own filters whose checksums and numbers of set bits or filled slots are corrected first;
-/// from [`CUCKOO_FILES`] on, the same for cuckoo filters.
+/// from [`CUCKOO_FILES`] on, the same for cuckoo filters; before, the files of valkey filters, which have no checksums.
 pub fn file(bytes: &[u8]) {
     let Some((&kind, file)) = bytes.split_first() else { return };
     let (classic, own) = match kind {
@@ -73,6 +80,8 @@ pub fn file(bytes: &[u8]) {
         _ => (Encoding::Cuckoo, Encoding::OwnCuckoo),
     };
     let loaded = match kind % CUCKOO_FILES {
+        VALKEY_FILE => load(Encoding::Valkey, Encoding::Valkey.version().into(), file),
+        VALKEY_PAYLOAD => codec::valkey::decode_payload(file, &mut |bytes| bytes <= MEMORY_LIMIT),
         version @ 0..=6 => load(classic, version.into(), file),
         7 => load(own, own.version().into(), file),
         _ => sealed_file(file).and_then(|file| load(own, own.version().into(), &file)),
@@ -162,7 +171,7 @@ fn count_again(filter: &mut Filter, numbers: Range<u64>) {
 /// Merges a filter of our own with itself and with another. A union adds the counts; an intersection keeps the smaller
 /// count.
 fn check_merges(filter: &Filter) {
-    if matches!(filter.kind(), FilterKind::Classic | FilterKind::Cuckoo | FilterKind::Windowed) {
+    if !filter.kind().is_own() || filter.kind() == FilterKind::Windowed {
         return;
     }
     let mut other = filter.empty_like(&mut |_bytes| true).expect("little memory");
@@ -319,6 +328,7 @@ fn counts_are_right(filter: &Filter) -> bool {
         Content::Native(native) => native.layer().set_bits() == set_bits(native.layer().bytes()),
         Content::Counting(_) | Content::NativeCuckoo(_) | Content::Windowed(_) | Content::Cuckoo(_) => true,
         Content::Classic(classic) => classic.chain().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
+        Content::Valkey(valkey) => valkey.chain().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
     };
     is_counted && table(filter).is_none_or(|table| table_is_right(filter, table))
 }
@@ -341,7 +351,7 @@ fn table(filter: &Filter) -> Option<&Table> {
         Content::Native(filter) => filter.table(),
         Content::Counting(filter) => Some(filter.table()),
         Content::NativeCuckoo(filter) => Some(filter.table()),
-        Content::Windowed(_) | Content::Classic(_) | Content::Cuckoo(_) => None,
+        Content::Windowed(_) | Content::Classic(_) | Content::Cuckoo(_) | Content::Valkey(_) => None,
     }
 }
 
@@ -362,6 +372,7 @@ fn bits(filter: &Filter) -> Vec<u8> {
         Content::Counting(_) | Content::NativeCuckoo(_) | Content::Windowed(_) => Vec::new(),
         Content::Classic(classic) => classic.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
         Content::Cuckoo(cuckoo) => cuckoo.chain().iter().flat_map(|layer| layer.slots()).copied().collect(),
+        Content::Valkey(valkey) => valkey.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
 }
 
@@ -818,10 +829,11 @@ fn filter_of_kind(kind: u8) -> Filter {
     let native = Layout::Native { seed: 7 };
     let counting = Layout::Counting { seed: 7 };
     let classic = Layout::Classic { stored_expansion: 2 };
+    let valkey = Layout::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).expect("a ratio") };
     let spec = |bucket_size, expansion| CuckooSpec { bucket_size, max_iterations: 20, expansion };
     let cuckoo = |bucket_size, expansion| Layout::Cuckoo { spec: spec(bucket_size, expansion) };
     // All other numbers stand for the kinds that existed first, so that the corpus keeps its meaning.
-    let is_later = [&COUNTING_KINDS, &CUCKOO_KINDS].iter().any(|kinds| kinds.contains(&kind));
+    let is_later = [&COUNTING_KINDS, &CUCKOO_KINDS, &VALKEY_KINDS].iter().any(|kinds| kinds.contains(&kind));
     let is_later = is_later || LARGE_KINDS.contains(&kind);
     let kind = if is_later { kind } else { kind % COUNTING_KINDS.start };
     let (error_rate, capacity, expansion, layout) = match kind {
@@ -841,6 +853,9 @@ fn filter_of_kind(kind: u8) -> Filter {
         242 => (0.01, 300, 0, cuckoo(3, 0)),
         243 => (0.01, 2, 4, cuckoo(1, 4)),
         244 => (0.01, 20, 2, Layout::NativeCuckoo { seed: 7, spec: spec(2, 2) }),
+        245 => (0.01, 20, 2, valkey),
+        246 => (0.3, 5, 1, valkey),
+        247 => (0.01, 300, 0, valkey),
         LARGE_NATIVE => (0.5, 20, 2, native),
         252 => (0.9, 5000, 0, counting),
         253 => (0.01, 10_000, 0, counting),

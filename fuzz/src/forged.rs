@@ -143,7 +143,7 @@ fn admitted(filter: &Filter) -> u64 {
 
 /// Returns true if the filter grows by layers, whose sizes its header claims.
 fn has_layers(filter: &Filter) -> bool {
-    matches!(filter.kind(), FilterKind::Classic | FilterKind::Cuckoo)
+    !filter.kind().is_own()
 }
 
 fn load_file(case: &str, values: &[Part], encoding: u64, kind: FilterKind) -> Option<Filter> {

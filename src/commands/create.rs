@@ -2,11 +2,12 @@
 //! data.)
 
 use super::option_rows::{self, Creator};
+use super::redisbloom;
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
-use crate::server::{Arg, Context, Keyspace};
+use crate::server::{Arg, Context, Keyspace, OwnedString};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{CreateParams, FilterKind, codec};
 
@@ -51,8 +52,8 @@ pub(super) fn create<'k>(
     expires_at: Option<i64>,
 ) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
-    if filter.kind().is_redisbloom() {
-        return create_from_header(ctx, name, key, filter);
+    if !filter.kind().is_own() {
+        return create_empty(ctx, name, key, filter);
     }
     let parameters = filter.parameters();
     let is_cuckoo = filter.kind() == FilterKind::NativeCuckoo;
@@ -80,20 +81,28 @@ pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: 
     key.set_expire_time(time);
     drop(key);
     // The command that created a filter of our own has the time.
-    if kind.is_redisbloom() {
+    if !kind.is_own() {
         ctx.replicate_command(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
     }
     keyspace.notify_expire(ctx, name);
     Ok(())
 }
 
-/// Sets the filter of a key, and replicates its header, which has all parameters.
-pub(super) fn create_from_header<'k>(
+/// Sets the empty filter of a key. Replicates its header, which has all parameters, or for a valkey filter the command
+/// with which valkey-bloom replicates it.
+pub(super) fn create_empty<'k>(
     ctx: &Context,
     name: Arg,
     key: WriteKey<'k>,
     filter: Filter,
 ) -> Result<Keyspace<'k>, Error> {
+    if let Some(arguments) = redisbloom::valkey_creation(&filter) {
+        let arguments: Vec<_> = arguments.iter().map(|argument| ctx.string(argument)).collect();
+        let keyspace = key.create(filter)?;
+        let arguments: Vec<_> = arguments.iter().map(OwnedString::as_arg).collect();
+        ctx.replicate(Verb::Insert, name, &arguments);
+        return Ok(keyspace);
+    }
     let header = admission::encode_header(ctx, &filter)?;
     let keyspace = key.create(filter)?;
     let cursor = codec::HEADER_CURSOR.to_string();

@@ -1,14 +1,16 @@
 //! BF.INFO and BF.DEBUG.
 
 use std::ffi::CStr;
+use std::num::NonZeroU64;
 
 use super::declaration::Argument;
 use super::query::time_for;
+use crate::configuration;
 use crate::filter_key::ReadKey;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::LayerInfo;
+use oxbloom_filter::internals::{LayerInfo, ValkeyFilter};
 
 /// A fact about a filter.
 struct Field {
@@ -37,6 +39,14 @@ const FIELDS: &[Field] = &[
         reply_number(ctx, filter.expansion().map(u64::from));
     }),
     field(c"ERROR", c"error", c"Error rate", |ctx, filter| ctx.reply_double(filter.error_rate())),
+    field(c"TIGHTENING", c"tightening", c"Tightening ratio", |ctx, filter| match scaling(filter) {
+        None => ctx.reply_null(),
+        Some(filter) => ctx.reply_double(filter.spec().tightening.get()),
+    }),
+    field(c"MAXSCALEDCAPACITY", c"maxscaledcapacity", c"Max scaled capacity", |ctx, filter| {
+        let limit = NonZeroU64::new(configuration::filter_memory_limit()).map_or(u64::MAX, NonZeroU64::get);
+        reply_number(ctx, scaling(filter).map(|filter| filter.max_capacity(limit)));
+    }),
     field(c"SEED", c"seed", c"Seed", |ctx, filter| match filter.seed() {
         None => ctx.reply_null(),
         Some(seed) => ctx.reply_bulk(seed.to_string().as_bytes()),
@@ -68,6 +78,11 @@ const FIELDS: &[Field] = &[
         reply_number(ctx, age.map(|age| age / 1000));
     }),
 ];
+
+/// Returns the filter, if it is a valkey filter that grows.
+fn scaling(filter: &Filter) -> Option<&ValkeyFilter> {
+    filter.valkey().filter(|_| filter.expansion().is_some())
+}
 
 fn reply_number(ctx: &Context, number: Option<u64>) {
     number.map_or_else(|| ctx.reply_null(), |number| ctx.reply_integer(number));

@@ -25,6 +25,7 @@ mod fault_injection;
 mod info;
 mod item_flags;
 mod items;
+mod load;
 mod merge;
 mod option_rows;
 mod options;

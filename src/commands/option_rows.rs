@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use super::declaration::{Argument, ArgumentKind};
 use super::options::Options;
 use super::packing;
-use crate::configuration::{self, LAYOUTS};
+use crate::configuration::{self, CUCKOO_LAYOUTS, LAYOUTS};
 use crate::reply_error::{CuckooOption, Error};
 use crate::server::{Arg, Args, Context};
 use oxbloom_filter::Filter;
@@ -183,10 +183,34 @@ static OPTIONS: &[OptionRow] = &[
         ..row(Argument::flag(c"ROLLING", c"rolling"))
     },
     OptionRow {
+        kind: Some(FilterKind::Valkey),
+        set: |options, given| {
+            let ratio = given.value.float().ok_or(Error::BadTightening)?;
+            set(&mut options.tightening, ErrorRate::new(ratio), Error::TighteningRange)
+        },
+        ..row(Argument::option(c"TIGHTENING", c"ratio", ArgumentKind::Double))
+    },
+    OptionRow {
+        kind: Some(FilterKind::Valkey),
+        set: |options, given| {
+            let items = given.value.integer().ok_or(Error::BadCapacity)?;
+            set(&mut options.scales_to, positive(items), Error::CapacityRange)
+        },
+        ..row(Argument::option(c"VALIDATESCALETO", c"items", ArgumentKind::Integer))
+    },
+    OptionRow {
         missing: [Error::BadSeed, Error::WrongArity],
         is_late: true,
         creators: CREATORS,
-        set: |options, given| set(&mut options.seed, given.value.unsigned(), Error::BadSeed),
+        set: |options, given| match given.value.bytes().try_into() {
+            // A number has at most 20 digits.
+            Ok(seed) if !given.creator.is_of_cuckoo() => {
+                options.kinds.add(FilterKind::Valkey);
+                options.valkey_seed = Some(seed);
+                Ok(())
+            }
+            _ => set(&mut options.seed, given.value.unsigned(), Error::BadSeed),
+        },
         replicated: |filter| filter.seed().map(|seed| seed.to_string()),
         ..row(Argument::option(c"SEED", c"seed", ArgumentKind::Integer))
     },
@@ -194,17 +218,26 @@ static OPTIONS: &[OptionRow] = &[
         missing: [Error::BadLayout, Error::WrongArity],
         is_late: true,
         set: |options, given| {
-            let is_given = |kind: &FilterKind| kind.name().to_bytes().eq_ignore_ascii_case(given.value.bytes());
-            let kind = match LAYOUTS.into_iter().find(is_given).ok_or(Error::BadLayout)? {
-                FilterKind::Classic if given.creator.is_of_cuckoo() => FilterKind::Cuckoo,
-                kind => kind,
-            };
-            options.kinds.add(kind);
+            options.kinds.add(layout(given, &LAYOUTS).ok_or(Error::BadLayout)?);
             Ok(())
         },
-        creators: CREATORS,
         replicated: |_| Some(FilterKind::Native.name().to_string_lossy().into_owned()),
         ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUT_ARGUMENTS)))
+    },
+    OptionRow {
+        missing: [Error::BadCuckooLayout, Error::WrongArity],
+        set: |options, given| {
+            let kind = layout(given, &LAYOUTS[..CUCKOO_LAYOUTS]).ok_or(Error::BadCuckooLayout)?;
+            options.kinds.add(if kind == FilterKind::Classic { FilterKind::Cuckoo } else { kind });
+            Ok(())
+        },
+        creators: &[Creator::CuckooReserve, Creator::CuckooInsert],
+        replicated: |_| Some(FilterKind::Native.name().to_string_lossy().into_owned()),
+        ..cuckoo_row(Argument::option(
+            c"LAYOUT",
+            c"layout",
+            ArgumentKind::OneOf(LAYOUT_ARGUMENTS.split_at(CUCKOO_LAYOUTS).0),
+        ))
     },
     // The time belongs to the key, so `create` replicates it.
     OptionRow {
@@ -230,8 +263,11 @@ static OPTIONS: &[OptionRow] = &[
     OptionRow { creators: &[Creator::Addpacked], set: |options, _| switch_on(&mut options.count), ..row(COUNT) },
 ];
 
-const LAYOUT_ARGUMENTS: [Argument; 2] =
-    [Argument::token(LAYOUTS[0].name(), LAYOUTS[0].name()), Argument::token(LAYOUTS[1].name(), LAYOUTS[1].name())];
+static LAYOUT_ARGUMENTS: [Argument; LAYOUTS.len()] = [
+    Argument::token(LAYOUTS[0].name(), LAYOUTS[0].name()),
+    Argument::token(LAYOUTS[1].name(), LAYOUTS[1].name()),
+    Argument::token(LAYOUTS[2].name(), LAYOUTS[2].name()),
+];
 
 /// The options that set the time at which the key expires, as in the server's own commands, with their units in
 /// milliseconds.
@@ -306,6 +342,11 @@ fn set_expansion(options: &mut Options, given: &Given) -> Result<(), Error> {
         _ => (Error::BadExpansion, Error::BadExpansion),
     };
     set(&mut options.expansion, u32::try_from(factor.ok_or(bad)?).ok(), out_of_range)
+}
+
+/// Returns the layout that is given, if it is one of these.
+fn layout(given: &Given, layouts: &[FilterKind]) -> Option<FilterKind> {
+    layouts.iter().copied().find(|kind| kind.name().to_bytes().eq_ignore_ascii_case(given.value.bytes()))
 }
 
 /// Returns the time at which the key expires, in milliseconds since 1970.
@@ -401,7 +442,8 @@ pub(super) fn parse<'a>(
                 set => set?,
             }
         }
-        if all_given[index].replace(given).is_some() {
+        // A master may accept what we do not.
+        if all_given[index].replace(given).is_some() && !ctx.is_replicated_or_loading() {
             return Err(Error::RepeatedArgument);
         }
         if let Some(kind) = row.kind {
@@ -415,7 +457,9 @@ pub(super) fn parse<'a>(
         }
     }
     let rest = if creator.takes_items() { args.from(next + 1) } else { args.from(next) };
-    if creator.takes_items() && rest.is_empty() {
+    // valkey-bloom's BF.INSERT may have no items, and then only creates a filter.
+    let may_lack_items = creator == Creator::Insert && next == args.len() && options.is_valkey();
+    if creator.takes_items() && rest.is_empty() && !may_lack_items {
         return Err(Error::WrongArity);
     }
     if is_out_of_range { Err(Error::InsertRange) } else { Ok((options, rest)) }

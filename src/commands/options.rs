@@ -10,7 +10,7 @@ use crate::server::{Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
     CreateParams, CuckooSpec, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FilterKind, Growth, InsertOptions,
-    Layout, OnDuplicate, Window,
+    Layout, OnDuplicate, SEED_BYTES, Window,
 };
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
@@ -29,6 +29,12 @@ pub(super) struct Options {
     pub refresh: bool,
     pub rolling: bool,
     pub seed: Option<u64>,
+    /// The seed of a valkey filter.
+    pub valkey_seed: Option<[u8; SEED_BYTES]>,
+    /// The ratio of the error rates of successive layers of a valkey filter.
+    pub tightening: Option<ErrorRate>,
+    /// The number of items for which the filter must be able to grow.
+    pub scales_to: Option<NonZeroU64>,
     /// The number of slots in a bucket of a cuckoo filter.
     pub bucket_size: Option<u16>,
     /// The maximum number of fingerprints that move in a cuckoo filter to make room for another.
@@ -64,13 +70,23 @@ impl AskedKinds {
     }
 }
 
+/// The ratio of the error rates of successive layers of a valkey filter.
+const DEFAULT_TIGHTENING: ErrorRate = ErrorRate::new(0.5).unwrap();
+
+/// Returns a random seed of a valkey filter.
+fn random_seed(server: &Server) -> [u8; SEED_BYTES] {
+    let mut seed = [0; SEED_BYTES];
+    seed.as_chunks_mut().0.iter_mut().for_each(|word| *word = server.random().to_le_bytes());
+    seed
+}
+
 impl Options {
     /// Rejects options that contradict an existing filter. Capacity, error rate, growth and expiration only apply to
     /// the creation: clients repeat them with every command.
     pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
         let kind = filter.kind();
         let is_other = |asked| match asked {
-            FilterKind::Native => kind.is_redisbloom(),
+            FilterKind::Native => !kind.is_own(),
             // Compared below, with its parameters.
             FilterKind::Windowed => false,
             _ => kind != asked,
@@ -78,7 +94,10 @@ impl Options {
         if self.kinds.iter().any(is_other) {
             return Err(if filter.cuckoo_spec().is_some() { Error::OtherLayout } else { Error::OtherKind });
         }
-        if self.seed.is_some() && self.seed != filter.seed() {
+        let valkey_seed = || filter.valkey().map(|filter| filter.spec().seed);
+        if self.seed.is_some() && self.seed != filter.seed()
+            || self.valkey_seed.is_some() && self.valkey_seed != valkey_seed()
+        {
             return Err(Error::OtherSeed);
         }
         let window = filter.parameters().window;
@@ -118,6 +137,11 @@ impl Options {
         self.kinds.iter().next_back().unwrap_or_else(configuration::layout)
     }
 
+    /// Returns true if the options ask for a valkey filter.
+    pub(super) fn is_valkey(&self) -> bool {
+        self.kinds.has(FilterKind::Valkey)
+    }
+
     /// Rejects options that exclude each other.
     fn check_contradictions(&self, kind: FilterKind) -> Result<(), Error> {
         let asks_for_growth = self.expansion.is_some() || self.nonscaling;
@@ -125,6 +149,9 @@ impl Options {
             (self.rolling && asks_for_growth, Error::RollingGrows),
             (self.kinds.iter().filter(|&kind| kind != FilterKind::Native).count() > 1, Error::TwoKinds),
             (kind == FilterKind::Classic && self.seed.is_some(), Error::ClassicSeed),
+            (kind == FilterKind::Valkey && self.kinds.has(FilterKind::Native), Error::TwoKinds),
+            (kind == FilterKind::Valkey && self.seed.is_some(), Error::ValkeySeed),
+            (self.scales_to.is_some() && self.nonscaling, Error::NonscalingScales),
         ];
         let given = contradictions.into_iter().find(|&(is_given, _)| is_given);
         given.map_or(Ok(()), |(_, error)| Err(error))
@@ -141,7 +168,7 @@ impl Options {
         let kind = self.kind();
         self.check_contradictions(kind)?;
         let seed = || self.seed.unwrap_or_else(|| server.random());
-        Ok(CreateParams {
+        let params = CreateParams {
             capacity: self.capacity.unwrap_or_else(configuration::initial_size),
             error_rate: self.error_rate.unwrap_or_else(configuration::error_rate),
             growth: match self.expansion {
@@ -158,8 +185,25 @@ impl Options {
                 FilterKind::Classic => {
                     Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
                 }
+                FilterKind::Valkey => Layout::Valkey {
+                    seed: self.valkey_seed.unwrap_or_else(|| random_seed(server)),
+                    tightening: self.tightening.unwrap_or(DEFAULT_TIGHTENING),
+                },
             },
-        })
+        };
+        self.check_scale(server, &params)?;
+        Ok(params)
+    }
+
+    /// Rejects a filter that cannot grow as far as the options demand. A master has checked that.
+    fn check_scale(&self, server: &Server, params: &CreateParams) -> Result<(), Error> {
+        let Some(items) = self.scales_to.filter(|_| !server.is_replicated_or_loading()) else { return Ok(()) };
+        let limit = configuration::filter_memory_limit();
+        match params.predict(items.get()) {
+            Ok(prediction) if limit == 0 || prediction.memory <= limit => Ok(()),
+            Ok(_) | Err(oxbloom_filter::Error::OutOfMemory) => Err(Error::ScaleMemory),
+            Err(_) => Err(Error::ScaleRate),
+        }
     }
 
     fn cuckoo_params(&self, server: &Server) -> Result<CreateParams, Error> {

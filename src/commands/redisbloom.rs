@@ -8,6 +8,9 @@
 //! own filters with a BF.RESERVE of more than seven arguments, a CF.RESERVE with all options, a header or a BF.MERGE, and
 //! classic filters with a header.
 //! A command that creates a filter in any other way comes from RedisBloom.
+//!
+//! valkey-bloom replicates a creation as a BF.INSERT with all parameters, and so do we for valkey filters. It replicates
+//! later BF.INSERT as its clients sent them. These are recognized by the options that RedisBloom does not have.
 
 use super::option_rows::positive;
 use super::options::Options;
@@ -15,6 +18,7 @@ use crate::configuration::{self, Dialect};
 use crate::family::{CUCKOO, Family};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
+use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{ErrorRate, FilterKind};
 
 /// The maximum number of arguments of RedisBloom's BF.RESERVE, its name included. Ours has more: see
@@ -33,9 +37,31 @@ pub(super) fn is_our_reserve(args: Args) -> bool {
     args.len() > MAX_RESERVE
 }
 
-/// Returns true if oxbloom wrote this BF.INSERT: RedisBloom has no option that starts with A.
+/// Returns true if RedisBloom did not write this BF.INSERT. It has no option that starts with A, and none of those that
+/// only valkey-bloom has, before the items, which it recognizes by an I.
 pub(super) fn is_our_insert(args: Args) -> bool {
-    args.at(2).is("AT")
+    const VALKEY_OPTIONS: [&str; 3] = ["TIGHTENING", "SEED", "VALIDATESCALETO"];
+    let is_items = |arg: &Arg| arg.bytes().first().is_some_and(|letter| letter.eq_ignore_ascii_case(&b'i'));
+    let mut options = args.from(2).iter().take_while(|arg| !is_items(arg));
+    args.at(2).is("AT") || options.any(|arg| VALKEY_OPTIONS.into_iter().any(|option| arg.is(option)))
+}
+
+/// Returns the arguments of the BF.INSERT with which valkey-bloom replicates the creation of a filter, if it is a valkey
+/// filter.
+pub(super) fn valkey_creation(filter: &Filter) -> Option<Vec<Vec<u8>>> {
+    let spec = filter.valkey()?.spec();
+    let capacity = filter.parameters().capacity;
+    let mut arguments = Vec::new();
+    let mut push = |name: &str, value: &[u8]| arguments.extend([name.as_bytes().to_vec(), value.to_vec()]);
+    push("CAPACITY", capacity.to_string().as_bytes());
+    push("ERROR", spec.error_rate.get().to_string().as_bytes());
+    push("TIGHTENING", spec.tightening.get().to_string().as_bytes());
+    push("SEED", &spec.seed);
+    match spec.expansion {
+        0 => arguments.push(b"NONSCALING".to_vec()),
+        expansion => push("EXPANSION", expansion.to_string().as_bytes()),
+    }
+    Some(arguments)
 }
 
 /// Returns true if oxbloom wrote this CF.RESERVE: it has all options, of which the last is the layout. RedisBloom's may

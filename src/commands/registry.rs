@@ -8,7 +8,7 @@ use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command}
 #[cfg(feature = "fault-injection")]
 use super::fault_injection;
 use super::option_rows::{self, Creator};
-use super::{add, counting, dump, info, merge, packed, packing, query, reserve};
+use super::{add, counting, dump, info, load, merge, packed, packing, query, reserve};
 use crate::family::{BLOOM, Family};
 use crate::server::Arity;
 
@@ -182,6 +182,14 @@ pub(super) static COMMANDS: &[Command] = &[
             Argument::required(c"iterator", ArgumentKind::Integer),
             Argument::required(c"data", ArgumentKind::String),
         ],
+    },
+    command! {
+        Load, load::load, Arity::exactly(3),
+        access: Access::Update,
+        fast: false,
+        summary: c"Restores a Bloom filter from the payload in an append-only file of valkey-bloom.",
+        complexity: c"O(N), where N is the size of the payload",
+        arguments: || vec![Argument::required(c"data", ArgumentKind::String)],
     },
     command! {
         Debug, info::debug, Arity::exactly(2),

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use super::create::{create_from_header, create_new, open_new};
+use super::create::{create_empty, create_new, open_new};
 use super::declaration::is_like;
 use super::option_rows::{self, Creator, positive};
 use super::options::Options;
@@ -31,7 +31,7 @@ fn reserve_like(ctx: &Context, keyspace: Keyspace, name: Arg, other: Arg) -> Res
     let (_, mut sources) = keys.filters();
     let filter = admission::like(ctx, sources.next().ok_or(Error::NotFound)?)?;
     drop(sources);
-    let mut keyspace = create_from_header(ctx, name, keys.close_sources(), filter)?;
+    let mut keyspace = create_empty(ctx, name, keys.close_sources(), filter)?;
     keyspace.notify_changed(ctx, name, Verb::Reserve);
     ctx.reply_ok();
     Ok(())

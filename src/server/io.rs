@@ -60,6 +60,13 @@ impl Io<'_> {
         buffer.filter(|_| !self.has_failed()).ok_or_else(failure)
     }
 
+    /// Writes `command key data` to an append-only file.
+    pub(crate) fn write_load(&mut self, command: &CStr, key: Arg, data: &[u8]) {
+        let (start, length) = (data.as_ptr().cast::<c_char>(), data.len());
+        // SAFETY: the file is open, and the arguments match the format: a string, and bytes with their length.
+        unsafe { call!(RedisModule_EmitAOF(self.io, command.as_ptr(), c"sb".as_ptr(), key.as_raw(), start, length)) };
+    }
+
     /// Writes `command key number data` to an append-only file.
     pub(crate) fn write_command(&mut self, command: &CStr, key: Arg, number: u64, data: &[u8]) {
         // SAFETY: the file is open, and the arguments match the format: a string, a number, and bytes with their

@@ -8,7 +8,7 @@ use oxbloom_filter::internals::codec::HEADER_CURSOR;
 use redis::{Connection, Value};
 use testkit::filter_model::Family;
 use testkit::forgery::{ENTRIES, Forgery, KINDS, Sealed};
-use testkit::info::{Sums, add_gauges, assert_figures, digest, digest_of, is_redisblooms, layout_of};
+use testkit::info::{Sums, add_gauges, assert_figures, digest, digest_of, is_foreign, layout_of};
 use testkit::memory::limited;
 use testkit::payload::Payload;
 use testkit::persistence::rewrite_aof;
@@ -157,7 +157,7 @@ impl Attacked {
         assert_eq!(restored, Ok(Value::Okay), "{case}: its dump");
         assert_eq!(digest_of(&mut self.client, "copy"), expected, "{case}: its dump");
         run(&mut self.client, "DEL copy").unwrap();
-        let is_classic = is_redisblooms(&layout_of(&mut self.client, key));
+        let is_classic = is_foreign(&layout_of(&mut self.client, key));
         let mut cursor = 0u64;
         loop {
             let scan = format!("{} {key} {cursor}", self.command("SCANDUMP"));

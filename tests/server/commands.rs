@@ -50,6 +50,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     command("bf.info", "BF.INFO key", -2, false, true, READS),
     command("bf.scandump", "BF.SCANDUMP key 0", 3, false, false, READS),
     command("bf.loadchunk", "BF.LOADCHUNK key 1 data", 4, true, false, UPDATES),
+    command("bf.load", "BF.LOAD key data", 3, true, false, UPDATES),
     command("bf.debug", "BF.DEBUG key", 2, false, true, READS),
     command("cf.reserve", "CF.RESERVE key 100", -3, true, true, UPDATES),
     command("cf.add", "CF.ADD key item", 3, true, true, INSERTS),
@@ -203,7 +204,7 @@ fn every_command_rejects_a_key_of_another_type_and_leaves_it_unchanged() {
 /// Returns command lines with too few arguments, and with one too many if the command has a maximum.
 fn lines_of_wrong_length() -> Vec<(&'static str, String)> {
     let max = |name| match name {
-        "bf.reserve" => Some(20),
+        "bf.reserve" => Some(24),
         "bf.info" => Some(3),
         _ => None,
     };
@@ -545,7 +546,7 @@ fn info_has_further_fields_which_must_be_named() {
             Reply::Map(pairs) => pairs.len(),
             array => array.elements().len() / 2,
         };
-        assert_eq!(facts, 16);
+        assert_eq!(facts, 18);
     }
 }
 
@@ -1073,7 +1074,7 @@ fn each_command_is_documented_with_all_its_arguments() {
         (
             "bf.reserve",
             "key [error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING seconds:WINDOW \
-             slices:SLICES refresh:REFRESH rolling:ROLLING seed:SEED \
+             slices:SLICES refresh:REFRESH rolling:ROLLING ratio:TIGHTENING items:VALIDATESCALETO seed:SEED \
              layout:LAYOUT expiration]|other:LIKE",
         ),
         ("bf.add", "key item"),
@@ -1081,8 +1082,8 @@ fn each_command_is_documented_with_all_its_arguments() {
         (
             "bf.insert",
             "key capacity:CAPACITY error_rate:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING \
-             counting:COUNTING seconds:WINDOW slices:SLICES refresh:REFRESH rolling:ROLLING seed:SEED layout:LAYOUT \
-             expiration nx:NX seconds:TTL unix-time-milliseconds:AT item:ITEMS",
+             counting:COUNTING seconds:WINDOW slices:SLICES refresh:REFRESH rolling:ROLLING ratio:TIGHTENING \
+             items:VALIDATESCALETO seed:SEED layout:LAYOUT expiration nx:NX seconds:TTL unix-time-milliseconds:AT item:ITEMS",
         ),
         ("bf.addpacked", "key nocreate:NOCREATE nx:NX seconds:TTL unix-time-milliseconds:AT count:COUNT packing items"),
         ("bf.exists", "key item"),
@@ -1098,6 +1099,7 @@ fn each_command_is_documented_with_all_its_arguments() {
         ("bf.info", "key field"),
         ("bf.scandump", "key iterator"),
         ("bf.loadchunk", "key iterator data"),
+        ("bf.load", "key data"),
         ("bf.debug", "key"),
         (
             "cf.reserve",

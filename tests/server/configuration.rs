@@ -126,7 +126,7 @@ fn wrong_arguments_fail_the_load_and_the_log_says_why() {
         ("filter-memory-limit -1", "filter-memory-limit must be".to_owned()),
         ("filter-memory-limit x", "filter-memory-limit must be".to_owned()),
         ("lookahead-size x", "lookahead-size must be a whole number from 0 to".to_owned()),
-        ("LAYOUT nothing", "LAYOUT must be native or classic, not 'nothing'".to_owned()),
+        ("LAYOUT nothing", "LAYOUT must be native or classic or valkey, not 'nothing'".to_owned()),
         ("ERROR_RATE", "argument 'ERROR_RATE' has no value".to_owned()),
         ("ERROR_RATE 0.1 INITIAL_SIZE", "argument 'INITIAL_SIZE' has no value".to_owned()),
         ("NOTHING 1", "'NOTHING' is not a setting of this module".to_owned()),

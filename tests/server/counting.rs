@@ -21,11 +21,11 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, run, run_words};
 
-const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
+const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native, classic or valkey";
 const NOT_COUNTING: &str = "ERR this filter does not support BF.DEL and BF.COUNT: create it with \
                             BF.RESERVE key error_rate capacity COUNTING";
 const CLASSIC_COUNTING: &str =
-    "ERR COUNTING, LAYOUT classic, and WINDOW or ROLLING exclude each other: leave out all but one";
+    "ERR COUNTING, LAYOUT classic or valkey, and WINDOW or ROLLING exclude each other: leave out all but one";
 const FOREIGN_CHUNK: &str =
     "ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
 

@@ -195,12 +195,17 @@ fn the_server_reports_the_type_and_encoding_of_a_filter() {
     let keys = various(&mut client).into_iter().map(|model| model.key);
     let mut all: Vec<String> = keys.collect();
     run(&mut client, "SET text value").unwrap();
-    let starts =
-        [("classic", "MBbloom--"), ("cuckoo-classic", "MBbloomCF"), ("cuckoo", "oxcuckoo-"), ("", "oxbloom--")];
+    let starts = [
+        ("classic", "MBbloom--"),
+        ("valkey", "bloomfltr"),
+        ("cuckoo-classic", "MBbloomCF"),
+        ("cuckoo", "oxcuckoo-"),
+        ("", "oxbloom--"),
+    ];
     for (start, name) in starts {
         let (mut keys, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|key| key.starts_with(start));
         for key in &keys {
-            let start = ["counting", "windowed", "rolling", "classic", "cuckoo-classic", "cuckoo"];
+            let start = ["counting", "windowed", "rolling", "classic", "valkey", "cuckoo-classic", "cuckoo"];
             let layout = match start.into_iter().find(|name| key.starts_with(name)) {
                 Some("rolling") => "windowed",
                 Some("cuckoo") => "native_cuckoo",

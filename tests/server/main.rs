@@ -20,4 +20,5 @@ mod replay;
 mod replication;
 mod servers;
 mod tampering;
+mod valkey;
 mod window_options;

@@ -17,7 +17,7 @@ use testkit::{Setup, ask, error, error_text, run};
 
 /// Returns the layouts whose filters can be merged, with their options.
 fn mergeable() -> impl Iterator<Item = (&'static str, &'static str)> {
-    LAYOUTS.into_iter().filter(|(layout, _)| *layout != "windowed")
+    LAYOUTS.into_iter().filter(|(layout, _)| !["windowed", "valkey"].contains(layout))
 }
 
 /// Creates filters with the same parameters. All have the items below 100, and each has 300 items of its own.

@@ -5,7 +5,7 @@ use redis::Connection;
 
 use crate::replication::pair;
 use testkit::filter_model::{Family, FilterModel};
-use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, digest_of, is_redisblooms, reserving};
+use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, digest_of, is_foreign, reserving};
 use testkit::persistence::{append_to_aof, rewrite_aof};
 use testkit::replication::wait_for_replica;
 use testkit::server::{server_name_and_version, server_version, with_aof};
@@ -158,7 +158,7 @@ fn a_chunk_that_matches_no_filter_is_rejected_and_the_server_starts() {
 
 #[test]
 fn the_server_exits_at_a_damaged_chunk_whatever_the_key_holds() {
-    let with_checksums = LAYOUTS.into_iter().chain(CUCKOO_LAYOUTS).filter(|(layout, _)| !is_redisblooms(layout));
+    let with_checksums = LAYOUTS.into_iter().chain(CUCKOO_LAYOUTS).filter(|(layout, _)| !is_foreign(layout));
     for (layout, key) in with_checksums.flat_map(|layout| ["absent", "text", "other"].map(|key| (layout, key))) {
         let server = with_aof("no").start();
         let mut client = server.connect();

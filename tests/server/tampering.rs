@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use testkit::filter_model::{FilterModel, use_in_every_way};
 use testkit::forgery::first_string;
-use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, is_redisblooms, reserving};
+use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, is_foreign, reserving};
 use testkit::memory::{create, limited};
 use testkit::payload::{Part, Payload};
 use testkit::random::Random;
@@ -132,7 +132,7 @@ fn tamper_with(random: &mut Random, original: &Payload, layout: &str) -> Vec<u8>
             }
             (Part::Unsigned(number), _) => *number = forged_number(random),
             (Part::Double(number), _) => *number = random.one_of(&FLOATS),
-            (Part::String(first), _) if !is_redisblooms(layout) && index == 0 => forge_first_string(random, first),
+            (Part::String(first), _) if !is_foreign(layout) && index == 0 => forge_first_string(random, first),
             (Part::String(bytes), _) => damage(random, bytes, 0),
         }
     }
@@ -168,7 +168,7 @@ fn a_payload_that_was_tampered_with_is_rejected_or_works() {
                 }
             }
             // A classic filter has no checksums, so changed bits are accepted.
-            let max = if is_redisblooms(layout) { rounds() / 2 } else { rounds() / 3 };
+            let max = if is_foreign(layout) { rounds() / 2 } else { rounds() / 3 };
             assert!(accepted < max, "{layout}: {accepted} of {} were accepted", rounds());
             assert_eq!(digest(&mut client), before);
         }
@@ -182,14 +182,14 @@ fn wrong_chunk(random: &mut Random, dumps: &[Vec<Chunk>], layout: &str) -> Chunk
     let (mut cursor, mut data) = chunks[anywhere(random, chunks.len())].clone();
     if cursor == 1 && random.chance(70) {
         let end = data.len();
-        if is_redisblooms(layout) {
+        if is_foreign(layout) {
             forge_header(random, &mut data, end)
         } else {
             forge_own_header(random, &mut data)
         };
     } else if random.chance(60) {
         damage(random, &mut data, 0);
-        if !is_redisblooms(layout) && random.chance(50) {
+        if !is_foreign(layout) && random.chance(50) {
             renew_checksum(cursor, &mut data);
         }
     }
@@ -258,7 +258,7 @@ fn a_chunk_that_was_tampered_with_is_rejected_or_works() {
                         }
                         // A classic filter has no chunk at the cursors of our own. At its own, it accepts any bits.
                         Reply::Simple(_) => assert!(
-                            !foreign || is_redisblooms(layout) && chunk.0 < chunk::FIRST_CHUNK_CURSOR as i64,
+                            !foreign || is_foreign(layout) && chunk.0 < chunk::FIRST_CHUNK_CURSOR as i64,
                             "{kind}: a {layout} filter took a chunk of another layout: {chunk:?}"
                         ),
                         Reply::Error(error) => {

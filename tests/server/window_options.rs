@@ -16,7 +16,7 @@ const SLICES: &str = "ERR bad slices: SLICES takes a whole number from 2 to 64";
 const ALONE: &str = "ERR SLICES needs WINDOW or ROLLING, and REFRESH needs WINDOW: add the missing option";
 const GROWS: &str = "ERR a filter with ROLLING never grows: leave out EXPANSION and NONSCALING";
 const OTHER_KIND: &str =
-    "ERR COUNTING, LAYOUT classic, and WINDOW or ROLLING exclude each other: leave out all but one";
+    "ERR COUNTING, LAYOUT classic or valkey, and WINDOW or ROLLING exclude each other: leave out all but one";
 const WITHOUT: &str =
     "ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
 const REPEATED: &str = "ERR repeated argument: give each option once";

@@ -1,4 +1,5 @@
-//! The chunks of the dump streams of layered filters, as in RedisBloom: the bytes of all layers, laid end to end, in parts of one layer.
+//! The dump streams of layered filters, as in RedisBloom: the bytes of all layers, laid end to end, in chunks of one
+//! layer.
 //!
 //! The cursor of a chunk is one more than the offset of its end. There are no checksums: a damaged chunk cannot be
 //! detected, and only the order of the chunks shows that none is missing.

@@ -3,7 +3,8 @@
 //! A filter has two forms. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
 //! built, and chunks that fill it, each with a cursor. An *RDB value* (RDB files, DUMP payloads) is a sequence of
 //! numbers and strings. An [`encoding`] defines both: [`own`] for our own filters, from what all kinds have in common
-//! (see [`stored`](crate::stored)) and what each [kind](crate::kind) adds; [`classic`] and [`cuckoo`] for RedisBloom's.
+//! (see [`stored`](crate::stored)) and what each [kind](crate::kind) adds; [`classic`] and [`cuckoo`] for RedisBloom's;
+//! [`valkey`] for valkey-bloom's.
 //! [`Filter::to_bytes`] encodes a whole dump stream as one string. A [`Loader`] loads all of them.
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
@@ -17,6 +18,7 @@ mod encoding;
 mod layers;
 mod loader;
 mod own;
+pub mod valkey;
 
 use std::ffi::CStr;
 
@@ -29,6 +31,7 @@ use classic::ClassicFormat;
 use cuckoo::CuckooFormat;
 use encoding::{Encoded, Format};
 use own::OwnFormat;
+use valkey::ValkeyFormat;
 
 pub use crate::kind::Header;
 pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source};
@@ -106,6 +109,8 @@ encodings! {
     OwnCuckoo = OwnFormat, c"oxcuckoo-", NativeCuckoo;
     /// RedisBloom's for cuckoo filters.
     Cuckoo = CuckooFormat, c"MBbloomCF", Cuckoo;
+    /// valkey-bloom's.
+    Valkey = ValkeyFormat, c"bloomfltr", Valkey;
     // The last: its headers and chunks have no mark that distinguishes them from others.
     /// RedisBloom's.
     Classic = ClassicFormat, c"MBbloom--", Classic;
@@ -126,7 +131,7 @@ pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
 /// # Errors
 ///
 /// [`Error::OutOfMemory`] if it cannot be allocated. It has less than 4 KB, or 53 bytes for each layer of a classic
-/// filter.
+/// filter, or 28 for each of a valkey filter.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     for_each_kind!(filter.content(), filter => filter.encode_header())
 }

@@ -8,6 +8,7 @@ pub(crate) mod classic;
 pub(crate) mod counting;
 pub(crate) mod cuckoo;
 pub(crate) mod native;
+pub(crate) mod valkey;
 pub(crate) mod windowed;
 
 use std::ffi::CStr;
@@ -29,6 +30,7 @@ use crate::window::Window;
 use classic::layer::ClassicHint;
 use cuckoo::CuckooSpec;
 use cuckoo::layer::CuckooHint;
+use valkey::ValkeyProbes;
 
 /// A counting filter that stands for a cuckoo filter.
 pub type NativeCuckooFilter = counting::CountingFilter<counting::figures::CuckooFigures>;
@@ -50,6 +52,18 @@ pub struct CreateParams {
 }
 
 impl CreateParams {
+    /// Predicts the filter that would be created, with `items` distinct items that were counted as new. For a filter
+    /// with a window, `items` come in each window, in a steady stream; the filter also remembers the items of one more
+    /// slice.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if the filter does not grow and has no room for the items; [`Error::OutOfMemory`] or
+    /// [`Error::CannotGrow`] if no filter can hold them.
+    pub fn predict(&self, items: u64) -> Result<Prediction, Error> {
+        predict(self, items)
+    }
+
     /// Returns the parameters of a filter of our own.
     fn own(&self, seed: u64) -> OwnSpec {
         OwnSpec { seed, error_rate: self.error_rate, growth: self.growth }
@@ -89,14 +103,16 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns true if RedisBloom has filters of this kind, and knows their headers.
-            pub const fn is_redisbloom(self) -> bool {
-                matches!(self, FilterKind::Classic | FilterKind::Cuckoo)
+            /// Returns true if filters of this kind have our own encoding.
+            pub const fn is_own(self) -> bool {
+                match self {
+                    $(FilterKind::$kind => <$filter as Kind>::OWN.is_some(),)*
+                }
             }
         }
 
         /// The layout of the bits in memory, with the parameters that only it has.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Layout {
             $($(#[$doc])* $kind { $($(#[$parameter_doc])* $parameter: $type,)* },)*
         }
@@ -125,15 +141,8 @@ macro_rules! kinds {
             }
         }
 
-        /// Predicts the filter that would be created, with `items` distinct items that were counted as new. For a
-        /// filter with a window, `items` come in each window, in a steady stream; the filter also remembers the items
-        /// of one more slice.
-        ///
-        /// # Errors
-        ///
-        /// [`Error::Full`] if the filter does not grow and has no room for the items; [`Error::OutOfMemory`] or
-        /// [`Error::CannotGrow`] if no filter can hold them.
-        pub(crate) fn predict(params: &CreateParams, items: u64) -> Result<Prediction, Error> {
+        /// Predicts a filter: see [`CreateParams::predict`].
+        fn predict(params: &CreateParams, items: u64) -> Result<Prediction, Error> {
             match params.layout {
                 $(Layout::$kind { $($parameter),* } => <$filter>::predict(params, $($parameter,)* items),)*
             }
@@ -201,6 +210,13 @@ kinds! { $
         /// The parameters of its layers.
         spec: CuckooSpec,
     } = c"classic_cuckoo", cuckoo::CuckooFilter, in Box<cuckoo::CuckooFilter>, try_box;
+    /// valkey-bloom's chain of layers of bits.
+    Valkey {
+        /// The seed of the hash. Anyone who knows it can craft collisions.
+        seed: [u8; valkey::SEED_BYTES],
+        /// The ratio of the error rates of successive layers.
+        tightening: ErrorRate,
+    } = c"valkey", valkey::ValkeyFilter, in Box<valkey::ValkeyFilter>, try_box;
 }
 
 /// A filter that a content holds.
@@ -339,7 +355,7 @@ pub trait Kind: Contained {
             (Mismatch::ErrorRate, ours.error_rate == theirs.error_rate),
             (Mismatch::Capacity, ours.capacity == theirs.capacity),
             (Mismatch::Expansion, self.grows_like(other)),
-            (Mismatch::Seed, ours.seed == theirs.seed),
+            (Mismatch::Seed, self.hasher() == other.hasher()),
             (Mismatch::Size, self.is_shaped_like(other)),
         ];
         agreements.into_iter().find(|(_, agrees)| !agrees).map(|(mismatch, _)| mismatch)
@@ -386,6 +402,8 @@ pub enum PrefetchHint {
     Classic(ClassicHint),
     /// The newest layer of a cuckoo filter.
     Cuckoo(CuckooHint),
+    /// The newest layer of a valkey filter.
+    Valkey(ClassicHint<ValkeyProbes>),
 }
 
 impl PrefetchHint {
@@ -396,6 +414,7 @@ impl PrefetchHint {
             PrefetchHint::Blocks { blocks, seed } => blocks.prefetch(Hash::xxh3(item, *seed)),
             PrefetchHint::Classic(hint) => hint.prefetch(item),
             PrefetchHint::Cuckoo(hint) => hint.prefetch(Hasher::Cuckoo.hash(item)),
+            PrefetchHint::Valkey(hint) => hint.prefetch(item),
         }
     }
 }

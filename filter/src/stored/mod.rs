@@ -39,6 +39,11 @@ pub trait Source {
     /// Reads a string.
     fn string(&mut self) -> Result<Self::String, DecodeError>;
 
+    /// Returns whether the next value is a string, if the source can see that before it reads the value. A server cannot.
+    fn has_string_next(&self) -> Option<bool> {
+        None
+    }
+
     /// Reads a string of about `bytes` bytes into an array.
     fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError>;
 }

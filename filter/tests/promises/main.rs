@@ -13,6 +13,7 @@
 //! - [`shapes`]: the sizes of native filters;
 //! - [`planning`]: predictions of memory and rates;
 //! - [`classic`]: the same bits as RedisBloom;
+//! - [`valkey`]: the same bits as valkey-bloom;
 //! - [`table`]: the quotient table by itself;
 //! - [`map`]: the map of the source files.
 
@@ -34,3 +35,4 @@ mod rates;
 mod recorded;
 mod shapes;
 mod table;
+mod valkey;

@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin};
 use oxbloom_filter::internals::{
-    CreateParams, ErrorRate, FilterKind, Growth, InsertOptions, Layout, MergeOp, OnDuplicate, Window, classic,
+    CreateParams, ErrorRate, FIXED_SEED, FilterKind, Growth, InsertOptions, Layout, MergeOp, OnDuplicate, Window,
+    classic,
 };
 
 use crate::model::{by, chunks, filter, item, memory_when_aligned, read_from_file, through_a_file, whole};
@@ -165,6 +166,7 @@ fn all_kinds() -> Vec<CreateParams> {
     };
     let [native, counting] = [Layout::Native { seed: 7 }, Layout::Counting { seed: 7 }];
     let classic = Layout::Classic { stored_expansion: 2 };
+    let valkey = Layout::Valkey { seed: FIXED_SEED, tightening: ErrorRate::new(0.5).unwrap() };
     let kinds = [
         (100, by(2), native),
         (200_000, Growth::Fixed, native),
@@ -175,6 +177,7 @@ fn all_kinds() -> Vec<CreateParams> {
         (1000, Growth::Fixed, window(0, true)),
         (1000, Growth::Fixed, window(8000, true)),
         (100, by(2), classic),
+        (100, by(2), valkey),
     ];
     let error_rate = ErrorRate::new(0.01).unwrap();
     let params = |(capacity, growth, layout)| CreateParams {
@@ -198,10 +201,14 @@ impl Ledger {
         }
     }
 
-    /// Panics if a filter takes more than it has asked for, besides the values of the filter and of classic layers.
+    /// Panics if a filter takes more than it has asked for, besides the values of the filter and of its layers.
     fn check(&self, filter: &Filter, what: &str) {
         let values = match filter.kind() {
             FilterKind::Classic => classic::FILTER_BYTES + classic::LAYER_BYTES * filter.num_layers(),
+            FilterKind::Valkey => {
+                let layer = size_of_val(&filter.valkey().unwrap().chain()[0]);
+                size_of::<Filter>() + size_of_val(filter.valkey().unwrap()) + layer * filter.num_layers()
+            }
             _ => size_of::<Filter>(),
         };
         let taken = (filter.memory_usage() - values) as u64;
@@ -236,7 +243,7 @@ fn a_filter_asks_for_all_memory_that_it_takes() {
             codec::load_chunk(&mut copy, cursor, &chunk, Origin::Client, &mut ledger.admit()).unwrap();
             ledger.check(&copy, "from chunks");
         }
-        if filter.windowed().is_some() {
+        if filter.windowed().is_some() || filter.valkey().is_some() {
             continue;
         }
         let mut other = filter.empty_like(&mut |_| true).unwrap();

@@ -167,6 +167,10 @@ impl Source for File {
         }
     }
 
+    fn has_string_next(&self) -> Option<bool> {
+        Some(matches!(self.0.front(), Some(Value::String(_))))
+    }
+
     fn array(&mut self, _bytes: u64) -> Result<Bytes, DecodeError> {
         let bytes = Source::string(self)?;
         let mut array = Bytes::zeroed(bytes.len() as u64)?;

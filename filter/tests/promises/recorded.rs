@@ -18,6 +18,7 @@ fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
     };
     let (native, counting) = (Layout::Native { seed: 7 }, Layout::Counting { seed: 7 });
     let classic = Layout::Classic { stored_expansion: 2 };
+    let valkey = Layout::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).unwrap() };
     let params = |capacity, growth, layout| CreateParams {
         error_rate: ErrorRate::new(0.01).unwrap(),
         capacity: NonZeroU64::new(capacity).unwrap(),
@@ -40,6 +41,9 @@ fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
         ("classic-small", params(100, by(2), classic), 3),
         ("classic-grown", params(100, by(2), classic), 500),
         ("classic-fixed", params(1000, Growth::Fixed, classic), 500),
+        ("valkey-small", params(100, by(2), valkey), 3),
+        ("valkey-grown", params(100, by(2), valkey), 500),
+        ("valkey-fixed", params(1000, Growth::Fixed, valkey), 500),
     ]
 }
 

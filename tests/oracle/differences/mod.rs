@@ -13,7 +13,7 @@ use super::lines::Line;
 use testkit::wire::Reply;
 
 const BAD_SEED: &str = "ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
-const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
+const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native, classic or valkey";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const UNKNOWN: &str = "Unknown argument received";
 const REPEATED: &str = "ERR repeated argument: give each option once";

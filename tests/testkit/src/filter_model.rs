@@ -228,6 +228,11 @@ pub fn various(client: &mut Connection) -> Vec<FilterModel> {
         ("classic-linear", "0.01 20 EXPANSION 1 LAYOUT classic", 600),
         ("classic-careless", "0.4 100 EXPANSION 4 LAYOUT classic", 2000),
         ("classic-large", "0.01 2000000 LAYOUT classic", 20_000),
+        ("valkey-empty", "0.01 1000 LAYOUT valkey", 0),
+        ("valkey-fixed", "0.05 4000 NONSCALING LAYOUT valkey", 4000),
+        ("valkey-doubled", "0.05 10 EXPANSION 2 TIGHTENING 0.3", 3000),
+        ("valkey-linear", "0.01 20 EXPANSION 1 LAYOUT valkey", 600),
+        ("valkey-large", "0.01 2000000 LAYOUT valkey", 20_000),
     ];
     // Without room for all of its items, a cuckoo filter that does not grow could reject one. Two have copies of items.
     let cuckoo = [

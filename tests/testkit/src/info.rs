@@ -28,9 +28,9 @@ pub fn info_field<T: FromRedisValue>(client: &mut Connection, key: &str, field: 
     redis::from_redis_value(value).unwrap_or_else(|error| panic!("BF.INFO {key} {field}: {error}"))
 }
 
-/// Returns true if a key has a filter, of one of our data types or RedisBloom's.
+/// Returns true if a key has a filter, of one of our data types or another project's.
 pub fn is_filter(client: &mut Connection, key: &str) -> bool {
-    ["oxbloom--", "MBbloom--", "oxcuckoo-", "MBbloomCF"]
+    ["oxbloom--", "MBbloom--", "bloomfltr", "oxcuckoo-", "MBbloomCF"]
         .contains(&ask::<String>(client, &format!("TYPE {key}")).as_str())
 }
 
@@ -65,11 +65,12 @@ pub type Gauges = [u64; 4];
 /// The layouts of Bloom filters by their names in INFO, with the arguments that create them. The seeds are fixed. So
 /// the same items always give the same filter, except in a filter that forgets: it also stores times. Its window ends
 /// long after the tests.
-pub const LAYOUTS: [(&str, &str); 4] = [
+pub const LAYOUTS: [(&str, &str); 5] = [
     ("native", "LAYOUT native SEED 7"),
     ("counting", "COUNTING SEED 8"),
     ("windowed", "WINDOW 604800 SEED 9"),
     ("classic", "LAYOUT classic"),
+    ("valkey", "SEED ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"),
 ];
 
 /// The layouts of cuckoo filters, likewise.
@@ -89,9 +90,9 @@ pub fn reserving(key: &str, parameters: &str, (layout, options): (&str, &str)) -
     format!("CF.RESERVE {key} {} {rate} {options}", rest.replace("NONSCALING", "EXPANSION 0"))
 }
 
-/// Returns true if filters of a layout have RedisBloom's format, which has no checksums.
-pub fn is_redisblooms(layout: &str) -> bool {
-    ["classic", "classic_cuckoo"].contains(&layout)
+/// Returns true if filters of a layout have the format of another project, which has no checksums.
+pub fn is_foreign(layout: &str) -> bool {
+    ["classic", "classic_cuckoo", "valkey"].contains(&layout)
 }
 
 /// Returns the names of all layouts in INFO.

@@ -61,7 +61,7 @@ impl KeyspaceWorkload {
                     1 => words.extend(["EXPANSION".to_owned(), (1 + random.below(4)).to_string()]),
                     _ => {}
                 }
-                match random.below(7) {
+                match random.below(8) {
                     0 => words.extend(["SEED".to_owned(), random.next_u64().to_string()]),
                     1 => words.extend(LONG_WINDOW.map(str::to_owned)),
                     2 => words.extend([LONG_WINDOW[0], LONG_WINDOW[1], "SLICES", "3", "REFRESH"].map(str::to_owned)),
@@ -72,6 +72,7 @@ impl KeyspaceWorkload {
                     }
                     4 => words.push("COUNTING".to_owned()),
                     5 => words.extend(["LAYOUT".to_owned(), "classic".to_owned()]),
+                    6 => words.extend(["LAYOUT".to_owned(), "valkey".to_owned()]),
                     _ => {}
                 }
                 if run_words(client, &words).is_ok() {

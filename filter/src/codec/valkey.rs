@@ -1,0 +1,340 @@
+//! Encodes valkey filters as bytes, in valkey-bloom's formats, and decodes these.
+//!
+//! An RDB value (data type `bloomfltr`, encoding version 1) is, with *u* for unsigned numbers, *d* for doubles, *s* for
+//! strings:
+//!
+//! ```text
+//!  u layers   u expansion (0: does not grow)   d error rate   d tightening ratio   u 1 if the seed is random, else 0
+//!  per layer:
+//!    u capacity   u items (the last layer; the others are full)   s blob
+//! ```
+//!
+//! The payload of BF.LOAD, in which an append-only file has a filter, is packed:
+//!
+//! ```text
+//!  u8 version (1)   u32 expansion   f64 error rate   f64 tightening ratio   u8 1 if the seed is random   u64 layers
+//!  per layer:
+//!    u64 length of the blob   blob   u64 items   u64 capacity
+//! ```
+//!
+//! All numbers in bytes are little-endian. A blob is
+//!
+//! ```text
+//!  u8 version (1)   u64 bytes of bits   u32 probes   the seed (32 bytes)   the bits
+//! ```
+//!
+//! valkey-bloom has no dump stream. Ours is a header
+//!
+//! ```text
+//!  "OXVALKEY"   u32 expansion   f64 error rate   f64 tightening ratio   the seed   u32 layers
+//!  per layer:
+//!    u64 capacity   u64 items   u64 bytes of bits   u32 probes
+//! ```
+//!
+//! and the bits in chunks of [layers](super::layers).
+
+#![warn(clippy::arithmetic_side_effects)]
+
+use super::Header;
+use super::encoding::Format;
+use super::layers::{ChainFormat, chain_header};
+use crate::array::Bytes;
+use crate::error::{DecodeError, Error};
+use crate::filter::Filter;
+use crate::item_count::MAX_ITEMS;
+use crate::kind::Contained;
+use crate::kind::classic::layer::ClassicLayer;
+use crate::kind::classic::spec::ClassicLayerSpec;
+use crate::kind::classic::{ChainSpec, ClassicFilter};
+use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter, ValkeyProbes, ValkeySpec};
+use crate::memory::{Admit, request, try_append, try_vec};
+use crate::spec::ErrorRate;
+use crate::stored::fields::{Fields, decode_all};
+use crate::stored::{Origin, Sink, Source};
+
+/// True if the blob of a layer comes before its numbers in RDB values, as in development versions of valkey-bloom. No
+/// file of a released version was at hand to confirm the order.
+const BLOB_IS_FIRST: bool = false;
+
+/// The version of a blob, and of a payload.
+const VERSION: u8 = 1;
+
+/// What a header starts with. As a number, it is larger than the item count that other headers start with.
+const MAGIC: [u8; 8] = *b"OXVALKEY";
+
+const FIXED_BYTES: usize = 64;
+const LAYER_BYTES: usize = 28;
+
+/// The bytes of a blob before its bits.
+const BLOB_BYTES: usize = 45;
+
+/// The size of a payload in bytes above which a server rejects it as an argument, unless it is configured otherwise.
+const MAX_PAYLOAD: usize = 512 << 20;
+
+/// valkey-bloom's format.
+pub(super) struct ValkeyFormat;
+
+impl Format for ValkeyFormat {
+    const VERSION: u32 = 1;
+
+    fn read_rdb(_version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+        let num_layers = source.unsigned()?;
+        let expansion = source.unsigned()?;
+        let rates = [source.double()?, source.double()?];
+        let is_random = source.unsigned()?;
+        let mut reading = Reading::new(num_layers, expansion, rates, is_random)?;
+        while !reading.is_complete() {
+            let blob = if source.has_string_next().unwrap_or(BLOB_IS_FIRST) { Some(source.string()?) } else { None };
+            let capacity = source.unsigned()?;
+            let items = if reading.is_last() { source.unsigned()? } else { capacity };
+            let blob = match blob {
+                Some(blob) => blob,
+                None => source.string()?,
+            };
+            reading.add(capacity, items, blob.as_ref(), admit)?;
+        }
+        reading.finish()
+    }
+
+    fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Header, DecodeError>> {
+        Some(decode_header(Fields(bytes.strip_prefix(&MAGIC)?)))
+    }
+
+    /// The chunks have no mark that distinguishes them from those of classic filters.
+    fn check_chunk(_cursor: u64, _data: &[u8]) -> Option<Result<(), DecodeError>> {
+        None
+    }
+}
+
+/// A filter that is being read, layer by layer.
+struct Reading {
+    num_layers: usize,
+    /// The parameters. The seed is that of the first layer.
+    spec: ValkeySpec,
+    is_random: bool,
+    layers: Vec<ClassicLayer<ValkeyProbes>>,
+}
+
+impl Reading {
+    /// Checks the numbers of a filter. `rates` are its error rate and its tightening ratio.
+    fn new(num_layers: u64, expansion: u64, rates: [f64; 2], is_random: u64) -> Result<Reading, DecodeError> {
+        let [error_rate, tightening] = rates;
+        let spec = ValkeySpec {
+            seed: FIXED_SEED,
+            error_rate: ErrorRate::new(error_rate).ok_or(DecodeError::Corrupt)?,
+            tightening: ErrorRate::new(tightening).ok_or(DecodeError::Corrupt)?,
+            expansion: expansion.try_into().map_err(|_| DecodeError::Corrupt)?,
+        };
+        if !(1..=ValkeySpec::MAX_LAYERS as u64).contains(&num_layers) || is_random > 1 {
+            return Err(DecodeError::Corrupt);
+        }
+        Ok(Reading { num_layers: num_layers as usize, spec, is_random: is_random == 1, layers: Vec::new() })
+    }
+
+    fn is_complete(&self) -> bool {
+        self.layers.len() == self.num_layers
+    }
+
+    fn is_last(&self) -> bool {
+        self.layers.len().saturating_add(1) == self.num_layers
+    }
+
+    fn add(&mut self, capacity: u64, items: u64, blob: &[u8], admit: Admit<'_>) -> Result<(), DecodeError> {
+        let mut fields = Fields(blob);
+        match fields.u8()? {
+            VERSION => {}
+            0 => return Err(DecodeError::Corrupt),
+            _ => return Err(DecodeError::NewerVersion),
+        }
+        let bytes = fields.u64()?;
+        let probes = fields.u32()?;
+        let seed = *fields.array::<SEED_BYTES>()?;
+        if self.layers.is_empty() && self.is_random {
+            self.spec.seed = seed;
+        }
+        let newest = self.layers.last().map(ClassicLayer::spec);
+        let stored = StoredLayer { capacity, items, bytes, probes };
+        let layer = stored.checked(&self.spec, newest, self.layers.len(), self.is_last())?;
+        if seed != self.spec.seed || fields.0.len() as u64 != bytes {
+            return Err(DecodeError::Corrupt);
+        }
+        request(bytes, admit)?;
+        let mut array = Bytes::zeroed(bytes)?;
+        array.as_mut_slice().as_flattened_mut().copy_from_slice(fields.0);
+        let layer = ClassicLayer::from_stored(array, layer, items).ok_or(DecodeError::Corrupt)?;
+        self.layers.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
+        self.layers.push(layer);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Filter, DecodeError> {
+        Ok(Filter::from(ClassicFilter::from_layers(self.spec, self.layers).into_content()?))
+    }
+}
+
+/// The numbers of a layer, as they are stored.
+struct StoredLayer {
+    capacity: u64,
+    items: u64,
+    bytes: u64,
+    probes: u32,
+}
+
+impl StoredLayer {
+    /// Returns the parameters of the layer, or an error unless they follow from those of the filter. On another
+    /// machine, a logarithm or a power may differ in its last bit, and then so may the size.
+    fn checked(
+        &self,
+        spec: &ValkeySpec,
+        newest: Option<ClassicLayerSpec>,
+        num_layers: usize,
+        is_last: bool,
+    ) -> Result<ClassicLayerSpec, DecodeError> {
+        let &StoredLayer { capacity, items, bytes, probes } = self;
+        let expected = match newest {
+            None => spec.first(capacity, spec.error_rate.get()),
+            Some(newest) => spec.next(&newest, num_layers),
+        };
+        let expected = expected.map_err(|_| DecodeError::Corrupt)?;
+        let is_sized = bytes.abs_diff(expected.bytes) <= 1 && probes.abs_diff(expected.probes) <= 1;
+        let is_filled = items <= capacity.min(MAX_ITEMS) && (is_last || items == capacity);
+        let layer = ClassicLayerSpec { bytes, bits: bytes.saturating_mul(8), probes, ..expected };
+        let is_sound = capacity == expected.capacity && is_sized && is_filled && bytes > 0 && layer.is_sound();
+        if is_sound { Ok(layer) } else { Err(DecodeError::Corrupt) }
+    }
+}
+
+/// Decodes a payload of BF.LOAD. Calls `admit` with the bytes that the filter will take; `admit` may reject them. Bytes
+/// after the filter are ignored, as valkey-bloom does.
+pub fn decode_payload(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
+    let mut fields = Fields(payload);
+    match fields.u8()? {
+        VERSION => {}
+        0 => return Err(DecodeError::Corrupt),
+        _ => return Err(DecodeError::NewerVersion),
+    }
+    let expansion = fields.u32()?.into();
+    let rates = [fields.f64()?, fields.f64()?];
+    let is_random = fields.u8()?.into();
+    let mut reading = Reading::new(fields.u64()?, expansion, rates, is_random)?;
+    while !reading.is_complete() {
+        let length = usize::try_from(fields.u64()?).map_err(|_| DecodeError::Corrupt)?;
+        let blob = fields.take(length)?;
+        let items = fields.u64()?;
+        let capacity = fields.u64()?;
+        reading.add(capacity, items, blob, admit)?;
+    }
+    reading.finish()
+}
+
+/// Returns the payload of BF.LOAD for a filter, or `None` if it is no valkey filter, or too large for an argument.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if it cannot be allocated.
+pub fn encode_payload(filter: &Filter) -> Result<Option<Vec<u8>>, Error> {
+    const START: usize = 30;
+    const PER_LAYER: usize = 24 + BLOB_BYTES;
+    let Some(filter) = filter.valkey() else { return Ok(None) };
+    let size = filter
+        .chain()
+        .iter()
+        .fold(START, |sum, layer| sum.saturating_add(PER_LAYER).saturating_add(layer.bytes().len()));
+    if size > MAX_PAYLOAD {
+        return Ok(None);
+    }
+    let spec = filter.spec();
+    let mut payload = try_vec(size)?;
+    payload.push(VERSION);
+    payload.extend_from_slice(&spec.expansion.to_le_bytes());
+    payload.extend_from_slice([spec.error_rate, spec.tightening].map(|rate| rate.get().to_le_bytes()).as_flattened());
+    payload.push(is_random(spec).into());
+    payload.extend_from_slice(&(filter.chain().len() as u64).to_le_bytes());
+    for layer in filter.chain() {
+        let length = BLOB_BYTES.saturating_add(layer.bytes().len()) as u64;
+        payload.extend_from_slice(&length.to_le_bytes());
+        append_blob(&mut payload, spec, layer)?;
+        payload.extend_from_slice([layer.items(), layer.spec().capacity].map(u64::to_le_bytes).as_flattened());
+    }
+    debug_assert_eq!(payload.len(), size);
+    Ok(Some(payload))
+}
+
+fn is_random(spec: &ValkeySpec) -> bool {
+    spec.seed != FIXED_SEED
+}
+
+/// Appends the blob of a layer.
+fn append_blob(bytes: &mut Vec<u8>, spec: &ValkeySpec, layer: &ClassicLayer<ValkeyProbes>) -> Result<(), Error> {
+    let ClassicLayerSpec { bytes: length, probes, .. } = layer.spec();
+    try_append(bytes, &[&[VERSION], &length.to_le_bytes(), &probes.to_le_bytes(), &spec.seed, layer.bytes()])
+}
+
+/// Decodes and checks a header, without its magic.
+fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
+    let expansion = fields.u32()?.into();
+    let rates = [fields.f64()?, fields.f64()?];
+    let seed = *fields.array()?;
+    let num_layers = fields.u32()?;
+    let Reading { num_layers, spec, .. } = Reading::new(num_layers.into(), expansion, rates, 1)?;
+    let spec = ValkeySpec { seed, ..spec };
+    if fields.0.len() != num_layers.saturating_mul(LAYER_BYTES) {
+        return Err(DecodeError::Corrupt);
+    }
+    let mut newest = None;
+    let mut index = 0;
+    let decoded = decode_all(num_layers, || {
+        let [capacity, items, bytes] = [fields.u64()?, fields.u64()?, fields.u64()?];
+        let stored = StoredLayer { capacity, items, bytes, probes: fields.u32()? };
+        let layer = stored.checked(&spec, newest, index, fields.0.is_empty())?;
+        newest = Some(layer);
+        index = index.saturating_add(1);
+        Ok((layer, items))
+    })?;
+    chain_header(spec, decoded)
+}
+
+impl ChainFormat for ValkeySpec {
+    fn write_rdb(filter: &ValkeyFilter, sink: &mut dyn Sink) -> Result<(), Error> {
+        let spec = filter.spec();
+        sink.unsigned(filter.chain().len() as u64);
+        sink.unsigned(spec.expansion.into());
+        sink.double(spec.error_rate.get());
+        sink.double(spec.tightening.get());
+        sink.unsigned(is_random(spec).into());
+        let mut left = filter.chain().len();
+        for layer in filter.chain() {
+            left = left.saturating_sub(1);
+            let mut blob = Vec::new();
+            append_blob(&mut blob, spec, layer)?;
+            if BLOB_IS_FIRST {
+                sink.string(&blob);
+            }
+            sink.unsigned(layer.spec().capacity);
+            if left == 0 {
+                sink.unsigned(layer.items());
+            }
+            if !BLOB_IS_FIRST {
+                sink.string(&blob);
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_header(filter: &ValkeyFilter) -> Result<Vec<u8>, Error> {
+        let layers = filter.chain();
+        let &ValkeySpec { seed, error_rate, tightening, expansion } = filter.spec();
+        let mut header = try_vec(FIXED_BYTES.saturating_add(layers.len().saturating_mul(LAYER_BYTES)))?;
+        header.extend_from_slice(&MAGIC);
+        header.extend_from_slice(&expansion.to_le_bytes());
+        header.extend_from_slice([error_rate, tightening].map(|rate| rate.get().to_le_bytes()).as_flattened());
+        header.extend_from_slice(&seed);
+        header.extend_from_slice(&(layers.len() as u32).to_le_bytes());
+        for layer in layers {
+            let ClassicLayerSpec { bytes, probes, capacity, .. } = layer.spec();
+            header.extend_from_slice([capacity, layer.items(), bytes].map(u64::to_le_bytes).as_flattened());
+            header.extend_from_slice(&probes.to_le_bytes());
+        }
+        Ok(header)
+    }
+}

@@ -1,0 +1,209 @@
+//! The valkey filter: valkey-bloom's chain of layers, bit for bit, so that filters can be migrated in both directions.
+//!
+//! ```text
+//!  item ── SipHash-1-3, first half of the seed ── a      a, b, and (a + i b) mod 2^64 mod P mod m,  i = 2 .. k-1
+//!    └──── SipHash-1-3, second half ───────────── b      │  │               │
+//!                                                        ▼  ▼               ▼
+//!                                          │ …  .  .  .  1  1  .  .  .  .   1  … m bits │
+//! ```
+//!
+//! `P` is the largest prime below 2^64. The [chain](ClassicFilter) is that of classic filters. The first layer has the
+//! error rate of the filter, and each further layer has the tightening ratio times the rate of the one before. With a
+//! ratio of 1/2, the rates of all layers sum to twice the rate of the filter: unlike for other kinds, the error rate does
+//! not hold for a filter that has grown.
+
+use std::f64::consts::LN_2;
+
+use super::{Content, CreateParams, PrefetchHint};
+use crate::error::{Error, MergeError};
+use crate::hash::{Hash, Hasher};
+use crate::kind::Kind;
+use crate::kind::classic::layer::{ClassicHint, ClassicLayer};
+use crate::kind::classic::probes::{Modulus, Probes};
+use crate::kind::classic::spec::{ClassicLayerSpec, MAX_BITS};
+use crate::kind::classic::{ChainSpec, ClassicFilter};
+use crate::memory::Admit;
+use crate::prediction::Prediction;
+use crate::spec::{ErrorRate, Growth};
+
+/// The number of bytes in a seed.
+pub const SEED_BYTES: usize = 32;
+
+/// The seed of filters whose seed is not random.
+pub const FIXED_SEED: [u8; SEED_BYTES] = [
+    89, 15, 245, 34, 234, 120, 17, 218, 167, 20, 216, 9, 59, 62, 123, 217, 29, 137, 138, 115, 62, 152, 136, 135, 48,
+    127, 151, 205, 40, 7, 51, 131,
+];
+
+/// The largest prime below 2^64.
+const PRIME: u64 = u64::MAX - 58;
+
+/// The maximum number of layers. With the default parameters, the error rate allows 1,016.
+const MAX_LAYERS: usize = 1 << 15;
+
+/// A filter with valkey-bloom's layout.
+pub type ValkeyFilter = ClassicFilter<ValkeySpec>;
+
+/// The parameters that the layers of a valkey filter share.
+#[derive(Clone, Copy, PartialEq)]
+pub struct ValkeySpec {
+    /// The seed of the hash.
+    pub seed: [u8; SEED_BYTES],
+    /// The error rate of the first layer.
+    pub error_rate: ErrorRate,
+    /// The ratio of the error rates of successive layers. It is above 0 and below 1, as an error rate is.
+    pub tightening: ErrorRate,
+    /// The ratio of the sizes of successive layers, or 0 if the filter does not grow.
+    pub expansion: u32,
+}
+
+impl ValkeySpec {
+    fn new(params: &CreateParams, seed: [u8; SEED_BYTES], tightening: ErrorRate) -> ValkeySpec {
+        let expansion = match params.growth {
+            Growth::Fixed => 0,
+            Growth::By(expansion) => expansion.get(),
+        };
+        ValkeySpec { seed, error_rate: params.error_rate, tightening, expansion }
+    }
+
+    /// Returns the layer after `num_layers` others, with valkey-bloom's order of operations.
+    fn layer(&self, capacity: u64, num_layers: usize) -> Result<ClassicLayerSpec, Error> {
+        // Files hold signed capacities.
+        if capacity == 0 || i64::try_from(capacity).is_err() {
+            return Err(Error::OutOfMemory);
+        }
+        let exponent = i32::try_from(num_layers).map_err(|_| Error::CannotGrow)?;
+        let error_rate = self.error_rate.get() * self.tightening.get().powi(exponent);
+        if num_layers > 0 && error_rate <= f64::MIN_POSITIVE {
+            return Err(Error::CannotGrow);
+        }
+        let items = capacity as f64;
+        let bytes = (items * error_rate.ln() / (-8.0 * (LN_2 * LN_2))).ceil();
+        if bytes > (MAX_BITS / 8) as f64 {
+            return Err(Error::OutOfMemory);
+        }
+        let bytes = bytes as u64;
+        let bits = 8 * bytes;
+        let bits_per_item = bits as f64 / items;
+        let probes = ((bits_per_item * LN_2).round() as u32).max(1);
+        let spec = ClassicLayerSpec { bytes, bits, log2_bits: 0, probes, capacity, error_rate, bits_per_item };
+        if spec.is_sound() { Ok(spec) } else { Err(Error::CannotGrow) }
+    }
+}
+
+impl ChainSpec for ValkeySpec {
+    type Probes = ValkeyProbes;
+
+    const MAX_LAYERS: usize = MAX_LAYERS;
+    const FILTER_BYTES: usize = size_of::<Content>() + size_of::<ValkeyFilter>();
+    const LAYER_BYTES: usize = size_of::<ClassicLayer<ValkeyProbes>>();
+
+    #[inline]
+    fn hasher(&self) -> Hasher {
+        Hasher::Sip { seed: self.seed }
+    }
+
+    fn hash_bits(&self) -> u8 {
+        64
+    }
+
+    fn expansion(&self) -> Option<u32> {
+        (self.expansion > 0).then_some(self.expansion)
+    }
+
+    fn error_rate(&self, _of_first: f64) -> f64 {
+        self.error_rate.get()
+    }
+
+    fn first(&self, capacity: u64, _error_rate: f64) -> Result<ClassicLayerSpec, Error> {
+        self.layer(capacity, 0)
+    }
+
+    fn next(&self, newest: &ClassicLayerSpec, num_layers: usize) -> Result<ClassicLayerSpec, Error> {
+        if self.expansion == 0 {
+            return Err(Error::Full);
+        }
+        let capacity = newest.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
+        self.layer(capacity, num_layers)
+    }
+
+    /// The items of each full layer are its capacity. The union of two layers may have more, which no file can hold.
+    fn check_merge(&self) -> Result<(), MergeError> {
+        Err(MergeError::MergedValkey)
+    }
+
+    #[inline]
+    fn prefetch_hint(hint: ClassicHint<ValkeyProbes>) -> PrefetchHint {
+        PrefetchHint::Valkey(hint)
+    }
+}
+
+impl ValkeyFilter {
+    /// Creates a chain of one empty layer. Calls `admit` with the bytes that it will take; `admit` may reject them.
+    pub fn create(
+        params: &CreateParams,
+        seed: [u8; SEED_BYTES],
+        tightening: ErrorRate,
+        admit: Admit<'_>,
+    ) -> Result<ValkeyFilter, Error> {
+        ClassicFilter::with_spec(ValkeySpec::new(params, seed, tightening), params, admit)
+    }
+
+    /// Predicts a filter with `items` items.
+    pub fn predict(
+        params: &CreateParams,
+        seed: [u8; SEED_BYTES],
+        tightening: ErrorRate,
+        items: u64,
+    ) -> Result<Prediction, Error> {
+        ClassicFilter::predict_with(ValkeySpec::new(params, seed, tightening), params, items)
+    }
+
+    /// Returns the capacity of the filter after it has grown as far as it can in `max_memory` bytes.
+    pub fn max_capacity(&self, max_memory: u64) -> u64 {
+        let mut capacity = self.capacity();
+        let mut memory = self.memory_usage() as u64;
+        let mut num_layers = self.chain().len();
+        let mut newest = self.chain().last().map(ClassicLayer::spec);
+        while num_layers < MAX_LAYERS {
+            newest = newest.and_then(|newest| self.spec().next(&newest, num_layers).ok());
+            let Some(next) = newest else { break };
+            memory = memory.saturating_add(next.bytes).saturating_add(ValkeySpec::LAYER_BYTES as u64);
+            if memory > max_memory {
+                break;
+            }
+            capacity = capacity.saturating_add(next.capacity);
+            num_layers += 1;
+        }
+        capacity
+    }
+}
+
+/// The bit positions of an item in a valkey filter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ValkeyProbes {
+    hash: Hash,
+    index: u64,
+}
+
+impl Probes for ValkeyProbes {
+    /// An absent item takes about two probes a layer, so a filter that was filled by additions never reaches it.
+    const MAX_OF_LOOKUP: u32 = 4 * MAX_LAYERS as u32;
+
+    #[inline]
+    fn new(hash: Hash, _modulus: Modulus) -> ValkeyProbes {
+        ValkeyProbes { hash, index: 0 }
+    }
+
+    #[inline]
+    fn next(&mut self, modulus: Modulus) -> usize {
+        let Hash { first, second } = self.hash;
+        let number = match self.index {
+            0 => first,
+            1 => second,
+            index => first.wrapping_add(index.wrapping_mul(second)) % PRIME,
+        };
+        self.index += 1;
+        modulus.of(number) as usize
+    }
+}
