@@ -126,21 +126,21 @@ impl Choice {
 /// The version of RedisBloom that wrote a replication stream or an append-only file. The versions create different
 /// filters from the same commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum RedisBloomVersion {
     /// RedisBloom up to 2.8.
     RedisBloom2,
     /// The RedisBloom that is built into Redis 8 and later.
     Redis8,
 }
 
-/// Returns the configured dialect, or by default the one of the server's version.
-pub(crate) fn dialect() -> Dialect {
+/// Returns the configured version of RedisBloom, or by default the one of the server's version.
+pub(crate) fn redisbloom_version() -> RedisBloomVersion {
     const AUTO: i32 = 0;
     const VERSION_2: i32 = 1;
     match REDISBLOOM_VERSION.get() {
-        AUTO if feature::is_redis_8() => Dialect::Redis8,
-        AUTO | VERSION_2 => Dialect::RedisBloom2,
-        _ => Dialect::Redis8,
+        AUTO if feature::is_redis_8() => RedisBloomVersion::Redis8,
+        AUTO | VERSION_2 => RedisBloomVersion::RedisBloom2,
+        _ => RedisBloomVersion::Redis8,
     }
 }
 

@@ -14,7 +14,7 @@
 
 use super::option_rows::positive;
 use super::options::Options;
-use crate::configuration::{self, Dialect};
+use crate::configuration::{self, RedisBloomVersion};
 use crate::family::{CUCKOO, Family};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
@@ -72,7 +72,7 @@ pub(super) fn is_our_cuckoo_reserve(args: Args) -> bool {
 
 /// Returns the default options of a family.
 pub(super) fn defaults(family: &Family) -> Options {
-    if *family == CUCKOO { of_cuckoo(Options::default()) } else { of_dialect(Options::default()) }
+    if *family == CUCKOO { of_cuckoo(Options::default()) } else { of_version(Options::default()) }
 }
 
 /// Parses `CF.RESERVE key capacity …`. As in RedisBloom, the first of equal options counts, unknown ones are ignored,
@@ -123,7 +123,7 @@ fn of_cuckoo(mut options: Options) -> Options {
 pub(super) fn reserve(args: Args) -> Result<Options, Error> {
     let mut from_key = args.from(1).iter();
     let expansion = from_key.find(|arg| arg.is("EXPANSION")).map(|_| expansion(from_key.next())).transpose()?;
-    Ok(of_dialect(Options {
+    Ok(of_version(Options {
         error_rate: Some(args.at(2).float().and_then(ErrorRate::new).ok_or(Error::BadErrorRate)?),
         capacity: Some(args.at(3).integer().and_then(positive).ok_or(Error::BadCapacity)?),
         expansion,
@@ -146,7 +146,7 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
         };
         let letter = |index: usize| args.at(name).bytes().get(index).map_or(0, u8::to_ascii_lowercase);
         match [letter(0), letter(1), letter(2)] {
-            [b'i', ..] => return Ok((of_dialect(options), args.from(next))),
+            [b'i', ..] => return Ok((of_version(options), args.from(next))),
             [b'c', ..] => {
                 options.capacity = Some(value()?.integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
             }
@@ -163,11 +163,11 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
 }
 
 /// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
-fn of_dialect(mut options: Options) -> Options {
+fn of_version(mut options: Options) -> Options {
     options.kinds.add(FilterKind::Classic);
-    let error_rate = match configuration::dialect() {
-        Dialect::RedisBloom2 => options.error_rate,
-        Dialect::Redis8 => {
+    let error_rate = match configuration::redisbloom_version() {
+        RedisBloomVersion::RedisBloom2 => options.error_rate,
+        RedisBloomVersion::Redis8 => {
             let rate = options.error_rate.unwrap_or_else(configuration::error_rate);
             Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
         }
@@ -179,8 +179,8 @@ fn of_dialect(mut options: Options) -> Options {
 /// filter of RedisBloom 2.8 breaks: every item is present. In the latter case, ours grows by 1 instead.
 fn expansion(value: Option<Arg>) -> Result<u32, Error> {
     let factor = value.ok_or(Error::NoExpansion)?.integer().ok_or(Error::BadExpansion)?;
-    Ok(match (factor as u32, configuration::dialect()) {
-        (0, Dialect::RedisBloom2) => 1,
+    Ok(match (factor as u32, configuration::redisbloom_version()) {
+        (0, RedisBloomVersion::RedisBloom2) => 1,
         (factor, _) => factor,
     })
 }
