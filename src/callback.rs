@@ -14,7 +14,7 @@ use redis_module::raw;
 use crate::family::Family;
 use crate::ffi::{OK, available, call};
 use crate::rejection;
-use crate::reply_error::Error;
+use crate::reply_error::{Dialect, Error};
 use crate::server::{Args, Arity, Context, Keyspace, Server};
 use crate::statistics;
 
@@ -46,6 +46,8 @@ pub(crate) struct Route {
     pub family: &'static Family,
     pub arity: Arity,
     pub handler: Handler,
+    /// Returns the dialect of the command's errors.
+    pub dialect: fn(&Family) -> Dialect,
 }
 
 /// Runs a command: checks the number of arguments, and replies with the error if it returns one or panics.
@@ -69,7 +71,7 @@ pub(crate) unsafe fn dispatch(
         Some(Error::WrongArity)
     };
     if let Some(error) = error {
-        reject(&context, args, error);
+        reject(&context, args, error, (route.dialect)(route.family));
     }
     OK
 }
@@ -77,9 +79,9 @@ pub(crate) unsafe fn dispatch(
 /// Records a rejected command, and completes its reply with the error.
 #[cold]
 #[inline(never)]
-fn reject(ctx: &Context, args: Args, error: Error) {
+fn reject(ctx: &Context, args: Args, error: Error, dialect: Dialect) {
     catch_panic(c"rejection", (), || rejection::record(ctx, args, error));
-    ctx.reply_error(args, error);
+    ctx.reply_error(args, error, dialect);
 }
 
 /// The flags of all keys after the first. They are only read.

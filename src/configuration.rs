@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use redis_module::raw;
 
 use crate::callback::catch_panic;
+use crate::family::{CUCKOO, Family};
 use crate::ffi::{FAILED, OK, call};
+use crate::reply_error::Dialect;
 use crate::server::{Arg, Args, Context, OwnedString, Server, feature};
 use oxbloom_filter::internals::{ErrorRate, FilterKind, Growth};
 
@@ -93,7 +95,10 @@ static CF_LAYOUT: Choice = Choice::of_layouts(c"cf-layout", CUCKOO_LAYOUTS);
 static REDISBLOOM_VERSION: Choice =
     Choice { name: c"redisbloom-version", words: &[c"auto", c"2", c"8"], value: AtomicI32::new(0) };
 
-static CHOICES: [&Choice; 3] = [&LAYOUT, &CF_LAYOUT, &REDISBLOOM_VERSION];
+static DIALECT: Choice =
+    Choice { name: c"dialect", words: &[c"redisbloom", c"valkey-bloom"], value: AtomicI32::new(0) };
+
+static CHOICES: [&Choice; 4] = [&LAYOUT, &CF_LAYOUT, &REDISBLOOM_VERSION, &DIALECT];
 
 impl Choice {
     /// Returns a choice of the first layouts, this many.
@@ -142,6 +147,11 @@ pub(crate) fn redisbloom_version() -> RedisBloomVersion {
         AUTO | VERSION_2 => RedisBloomVersion::RedisBloom2,
         _ => RedisBloomVersion::Redis8,
     }
+}
+
+/// Returns the dialect of the replies to the commands of a family. valkey-bloom has no cuckoo filters.
+pub(crate) fn dialect(family: &Family) -> Dialect {
+    if DIALECT.get() == 0 || *family == CUCKOO { Dialect::RedisBloom } else { Dialect::ValkeyBloom }
 }
 
 /// The kinds of filters that clients can choose with the option LAYOUT, and without another option.

@@ -1,7 +1,7 @@
 //! The errors that clients get, and their texts.
 //!
 //! Where RedisBloom has an error, the text is RedisBloom's to the letter, even if it lacks the `ERR`: clients compare
-//! these texts.
+//! these texts. In valkey-bloom's [dialect](Dialect), they are valkey-bloom's.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -22,6 +22,31 @@ pub(crate) enum Limit {
     Server,
     /// The memory that the allocator can get from the system.
     System,
+}
+
+/// The project whose replies clients get, where they differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    RedisBloom,
+    ValkeyBloom,
+}
+
+/// An option of BF.INSERT that may be out of range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RangedOption {
+    Capacity,
+    ErrorRate,
+    Expansion,
+}
+
+impl RangedOption {
+    fn out_of_range(self) -> &'static CStr {
+        match self {
+            RangedOption::Capacity => c"ERR (capacity should be larger than 0)",
+            RangedOption::ErrorRate => c"ERR (0 < error rate range < 1)",
+            RangedOption::Expansion => c"ERR bad expansion",
+        }
+    }
 }
 
 /// An option of CF.RESERVE that is a number.
@@ -51,10 +76,11 @@ impl CuckooOption {
 }
 
 /// Declares the errors, grouped by the reason that INFO counts them under: `Name => text;`, or `Name(value: Type) =>
-/// text;` where the text depends on a value.
+/// text;` where the text depends on a value. `Name => text, valkey_bloom: text;` has another text in valkey-bloom's
+/// dialect.
 macro_rules! errors {
     ($($reason:expr => {
-        $($name:ident $(($value:ident: $type:ty))? => $text:expr;)*
+        $($name:ident $(($value:ident: $type:ty))? => $text:expr $(, valkey_bloom: $other:expr)?;)*
     })*) => {
         /// The reason why a command failed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +89,10 @@ macro_rules! errors {
         }
 
         impl Error {
-            /// Returns the text of the reply, without the leading minus.
-            pub(crate) fn text(self) -> &'static CStr {
+            /// Returns the text of the reply in a dialect, without the leading minus.
+            fn text_in(self, dialect: Dialect) -> &'static CStr {
                 match self {
-                    $($(Error::$name $(($value))? => $text,)*)*
+                    $($(Error::$name $(($value))? => in_dialect!(dialect, $text $(, $other)?),)*)*
                 }
             }
 
@@ -76,6 +102,19 @@ macro_rules! errors {
                     $($(Error::$name { .. } => $reason,)*)*
                 }
             }
+        }
+    };
+}
+
+/// Returns the text of an error in a dialect, given RedisBloom's, and valkey-bloom's if it differs.
+macro_rules! in_dialect {
+    ($dialect:expr, $text:expr) => {
+        $text
+    };
+    ($dialect:expr, $text:expr, $other:expr) => {
+        match $dialect {
+            Dialect::RedisBloom => $text,
+            Dialect::ValkeyBloom => $other,
         }
     };
 }
@@ -101,14 +140,14 @@ errors! {
         // The server replies with its own text, which has the command's name.
         WrongArity => c"ERR wrong number of arguments";
         BadErrorRate => c"ERR bad error rate";
-        RateRange => c"ERR (0 < error rate range < 1) ";
+        RateRange => c"ERR (0 < error rate range < 1) ", valkey_bloom: RangedOption::ErrorRate.out_of_range();
         BadCapacity => c"ERR bad capacity";
         CapacityRange => c"ERR (capacity should be larger than 0)";
         NoExpansion => c"ERR no expansion";
         BadExpansion => c"ERR bad expansion";
-        ExpansionRange => c"ERR expansion should be greater or equal to 1";
+        ExpansionRange => c"ERR expansion should be greater or equal to 1", valkey_bloom: c"ERR bad expansion";
         NonscalingExpands => c"Nonscaling filters cannot expand";
-        BadSeed => c"ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
+        BadSeed => c"ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615", valkey_bloom: c"ERR invalid seed";
         BadTightening => c"ERR bad tightening ratio";
         TighteningRange => c"ERR (0 < tightening ratio range < 1)";
         ScaleMemory => c"ERR provided VALIDATESCALETO causes bloom object to exceed memory limit";
@@ -135,22 +174,22 @@ errors! {
         InvalidPosition => c"Invalid position";
         BadKeyCount => c"ERR numkeys should be greater than 0";
         TooManyKeys => c"ERR Number of keys can't be greater than number of args";
-        InsertBadCapacity => c"Bad capacity";
-        InsertBadErrorRate => c"Bad error rate";
-        InsertBadExpansion => c"Bad expansion";
-        InsertRange => c"Bad argument received";
+        InsertBadCapacity => c"Bad capacity", valkey_bloom: c"ERR bad capacity";
+        InsertBadErrorRate => c"Bad error rate", valkey_bloom: c"ERR bad error rate";
+        InsertBadExpansion => c"Bad expansion", valkey_bloom: c"ERR bad expansion";
+        InsertRange(_option: RangedOption) => c"Bad argument received", valkey_bloom: _option.out_of_range();
         // The positions have 32 bits, so that results of commands still fit into a register.
         // RedisBloom's BF.INSERT has this error. The log also names the argument, which is at this position.
-        UnknownArgument(_position: u32) => c"Unknown argument received";
+        UnknownArgument(_position: u32) => c"Unknown argument received", valkey_bloom: c"ERR unknown argument received";
         // RedisBloom's BF.RESERVE ignores unknown options, so no client knows a text: the reply names the argument.
-        UnknownOption(_position: u32) => c"ERR unknown option";
+        UnknownOption(_position: u32) => c"ERR unknown option", valkey_bloom: c"ERR unknown argument received";
         RepeatedArgument => c"ERR repeated argument: give each option once";
         NoPacking => c"ERR the items must be packed: end the command with FIXED width items, OFFSETS offsets items or LINES items";
         PackedWidth => c"ERR bad width: FIXED takes the number of bytes of an item, from 1";
         PackedRemainder => c"ERR the last item is too short: FIXED takes items of one width";
         BadOffsets => c"ERR bad offsets: OFFSETS takes little-endian integers of 32 bits (OFFSETS64: of 64), one more than there are items, that never fall and span all items";
         TooManyItems => c"ERR too many items: a packed command takes at most 16777216";
-        UnknownInformation => c"Invalid information value";
+        UnknownInformation => c"Invalid information value", valkey_bloom: c"ERR invalid information value";
         CannotCreate => c"ERR could not create filter";
         ScanCursor => c"Second argument must be numeric";
         LoadCursor => c"ERR Second argument must be numeric";
@@ -178,19 +217,19 @@ errors! {
     }
     Some(Reason::Full) => {
         Full => c"ERR non scaling filter is full";
-        CannotGrow => c"ERR problem inserting into filter";
+        CannotGrow => c"ERR problem inserting into filter", valkey_bloom: c"ERR false positive degrades to 0 on scale out";
         CuckooFull => c"Filter is full";
         MaxExpansions => c"Maximum expansions reached";
         UnionTooLarge => c"ERR the union would be too large: create the filters with another SEED";
     }
     Some(Reason::Memory) => {
-        NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit);
-        NoMemoryToGrow(limit: Limit) => no_memory!("ERR Insufficient memory to grow filter", limit);
+        NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit), valkey_bloom: VALKEY_MEMORY;
+        NoMemoryToGrow(limit: Limit) => no_memory!("ERR Insufficient memory to grow filter", limit), valkey_bloom: VALKEY_MEMORY;
         NoMemory(limit: Limit) => no_memory!("ERR Insufficient memory", limit);
     }
     Some(Reason::Data) => {
-        BadData => c"ERR received bad data";
-        NewerData => c"ERR received data of a later version: upgrade the module on this server";
+        BadData => c"ERR received bad data", valkey_bloom: c"ERR bloom object decoding failed";
+        NewerData => c"ERR received data of a later version: upgrade the module on this server", valkey_bloom: c"ERR bloom object decoding failed. Unsupported version";
         ForeignChunk => c"ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
         NoSuchOffset => c"ERR invalid offset - no link found";
         ChunkTooBig => c"ERR invalid chunk - Too big for current filter";
@@ -203,15 +242,23 @@ errors! {
     }
 }
 
+/// valkey-bloom's text for lack of memory. It names no limit.
+const VALKEY_MEMORY: &CStr = c"ERR operation exceeds bloom object memory limit";
+
 impl Error {
+    /// Returns the text of the error in our own dialect, for the log.
+    pub(crate) fn text(self) -> &'static CStr {
+        self.text_in(Dialect::RedisBloom)
+    }
+
     /// Returns the text of the reply to a command with these arguments.
-    pub(crate) fn reply(self, args: Args) -> Cow<'static, CStr> {
+    pub(crate) fn reply(self, args: Args, dialect: Dialect) -> Cow<'static, CStr> {
         match self {
-            Error::UnknownOption(position) => {
+            Error::UnknownOption(position) if dialect == Dialect::RedisBloom => {
                 let text = format!("ERR unknown option '{}': correct or remove it", args.at(position as usize).shown());
                 CString::new(text).map_or(Cow::Borrowed(self.text()), Cow::Owned)
             }
-            _ => Cow::Borrowed(self.text()),
+            _ => Cow::Borrowed(self.text_in(dialect)),
         }
     }
 

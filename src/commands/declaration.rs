@@ -34,6 +34,7 @@ macro_rules! command {
             family: FAMILY,
             arity: $arity,
             handler: $handler,
+            dialect: $crate::configuration::dialect,
         };
         unsafe extern "C" fn callback(
             ctx: *mut redis_module::raw::RedisModuleCtx,

@@ -7,7 +7,7 @@ use super::declaration::Argument;
 use super::query::time_for;
 use crate::configuration;
 use crate::filter_key::ReadKey;
-use crate::reply_error::Error;
+use crate::reply_error::{Dialect, Error};
 use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{LayerInfo, ValkeyFilter};
@@ -91,6 +91,11 @@ fn reply_number(ctx: &Context, number: Option<u64>) {
 /// The number of fields in the default reply. Strict clients reject a sixth.
 const IN_DEFAULT_REPLY: usize = 5;
 
+/// The fields of the default reply in valkey-bloom's dialect, in its order. Only a filter that grows with a tightening
+/// ratio has the last two.
+const IN_VALKEY_REPLY: [&str; 8] =
+    ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "ERROR", "EXPANSION", "TIGHTENING", "MAXSCALEDCAPACITY"];
+
 /// The argument that selects all fields.
 const ALL: Argument = Argument::token(c"ALL", c"all");
 
@@ -109,24 +114,30 @@ pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len() + 1] = {
 pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    let reply_all = |fields: &[Field]| {
-        ctx.reply_map(fields.len());
-        for field in fields {
-            ctx.reply_simple(field.label);
-            (field.reply)(ctx, filter);
-        }
-    };
+    let is_valkey = configuration::dialect(ctx.family) == Dialect::ValkeyBloom;
+    if args.len() == 2 && is_valkey {
+        let count = if scaling(filter).is_some() { IN_VALKEY_REPLY.len() } else { IN_VALKEY_REPLY.len() - 2 };
+        ctx.reply_array(2 * count);
+        reply_fields(ctx, filter, IN_VALKEY_REPLY[..count].iter().filter_map(|token| find(token.as_bytes())));
+        return Ok(());
+    }
     if args.len() == 2 {
-        reply_all(&FIELDS[..IN_DEFAULT_REPLY]);
+        ctx.reply_map(IN_DEFAULT_REPLY);
+        reply_fields(ctx, filter, FIELDS[..IN_DEFAULT_REPLY].iter());
         return Ok(());
     }
     let token = args.at(2).bytes();
     if ALL.starts_with(token) {
-        reply_all(FIELDS);
+        ctx.reply_map(FIELDS.len());
+        reply_fields(ctx, filter, FIELDS.iter());
         return Ok(());
     }
-    let field = FIELDS.iter().find(|field| field.argument.starts_with(token));
-    let field = field.ok_or(Error::UnknownInformation)?;
+    let field = find(token).ok_or(Error::UnknownInformation)?;
+    // valkey-bloom replies with the bare fact.
+    if is_valkey {
+        (field.reply)(ctx, filter);
+        return Ok(());
+    }
     if ctx.has_maps() {
         ctx.reply_map(1);
         ctx.reply_simple(field.label);
@@ -135,6 +146,19 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     }
     (field.reply)(ctx, filter);
     Ok(())
+}
+
+/// Replies with the labels and the facts.
+fn reply_fields<'a>(ctx: &Context, filter: &Filter, fields: impl Iterator<Item = &'a Field>) {
+    for field in fields {
+        ctx.reply_simple(field.label);
+        (field.reply)(ctx, filter);
+    }
+}
+
+/// Returns the field that an argument selects.
+fn find(token: &[u8]) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.argument.starts_with(token))
 }
 
 /// `BF.DEBUG key`

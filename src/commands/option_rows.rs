@@ -12,7 +12,7 @@ use super::declaration::{Argument, ArgumentKind};
 use super::options::Options;
 use super::packing;
 use crate::configuration::{self, CUCKOO_LAYOUTS, LAYOUTS};
-use crate::reply_error::{CuckooOption, Error};
+use crate::reply_error::{CuckooOption, Dialect, Error, RangedOption};
 use crate::server::{Arg, Args, Context};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{ErrorRate, FilterKind, MAX_LENGTH, SLICES, Window};
@@ -82,7 +82,7 @@ static OPTIONS: &[OptionRow] = &[
     OptionRow {
         set: |options, given| {
             let capacity = given.value.integer().ok_or(Error::InsertBadCapacity)?;
-            set(&mut options.capacity, positive(capacity), Error::InsertRange)
+            set(&mut options.capacity, positive(capacity), Error::InsertRange(RangedOption::Capacity))
         },
         ..insert_row(Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer))
     },
@@ -91,7 +91,7 @@ static OPTIONS: &[OptionRow] = &[
             // RedisBloom's cuckoo filters have no error rate, and so no text for a bad one.
             let (bad, out_of_range) = match given.creator.is_of_cuckoo() {
                 true => (Error::BadErrorRate, Error::RateRange),
-                false => (Error::InsertBadErrorRate, Error::InsertRange),
+                false => (Error::InsertBadErrorRate, Error::InsertRange(RangedOption::ErrorRate)),
             };
             let rate = given.value.float().ok_or(bad)?;
             set(&mut options.error_rate, ErrorRate::new(rate), out_of_range)
@@ -334,7 +334,9 @@ fn switch_on(flag: &mut bool) -> Result<(), Error> {
 fn set_expansion(options: &mut Options, given: &Given) -> Result<(), Error> {
     let factor = given.value.integer();
     let (bad, out_of_range) = match given.creator {
-        Creator::Insert | Creator::Addpacked => (Error::InsertBadExpansion, Error::InsertRange),
+        Creator::Insert | Creator::Addpacked => {
+            (Error::InsertBadExpansion, Error::InsertRange(RangedOption::Expansion))
+        }
         Creator::Reserve if given.value.is("NONSCALING") || options.nonscaling && factor != Some(0) => {
             return Err(Error::NonscalingExpands);
         }
@@ -426,7 +428,7 @@ pub(super) fn parse<'a>(
     };
     let is_late = |row: &OptionRow| row.is_late && creator.is_reserve();
     let (mut options, mut all_given) = (Options::default(), [None; OPTIONS.len()]);
-    let mut is_out_of_range = false;
+    let mut out_of_range = None;
     while next < args.len() && !ends_options(args.at(next).bytes()) {
         let token = args.at(next).bytes();
         let index = OPTIONS.iter().position(|row| row.belongs_to(creator) && row.argument.starts_with(token));
@@ -438,7 +440,7 @@ pub(super) fn parse<'a>(
         let given = Given { ctx, creator, token, value };
         if !is_late(row) {
             match (row.set)(&mut options, &given) {
-                Err(Error::InsertRange) => is_out_of_range = true,
+                Err(error @ Error::InsertRange(_)) => out_of_range = out_of_range.or(Some(error)),
                 set => set?,
             }
         }
@@ -458,11 +460,12 @@ pub(super) fn parse<'a>(
     }
     let rest = if creator.takes_items() { args.from(next + 1) } else { args.from(next) };
     // valkey-bloom's BF.INSERT may have no items, and then only creates a filter.
-    let may_lack_items = creator == Creator::Insert && next == args.len() && options.is_valkey();
+    let is_valkey = options.is_valkey() || configuration::dialect(ctx.family) == Dialect::ValkeyBloom;
+    let may_lack_items = creator == Creator::Insert && next == args.len() && is_valkey;
     if creator.takes_items() && rest.is_empty() && !may_lack_items {
         return Err(Error::WrongArity);
     }
-    if is_out_of_range { Err(Error::InsertRange) } else { Ok((options, rest)) }
+    out_of_range.map_or(Ok((options, rest)), Err)
 }
 
 /// Converts seconds to milliseconds.

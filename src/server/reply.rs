@@ -6,7 +6,7 @@ use super::args::Args;
 use super::context::Context;
 use super::feature;
 use crate::ffi::call;
-use crate::reply_error::Error;
+use crate::reply_error::{Dialect, Error};
 
 impl Context<'_> {
     pub(crate) fn reply_ok(&self) {
@@ -15,8 +15,8 @@ impl Context<'_> {
 
     /// Replies with the error of a command with these arguments. If an array was already started, fills its missing
     /// elements with the error, since the client would otherwise consume the next replies as elements.
-    pub(crate) fn reply_error(&self, args: Args, error: Error) {
-        let text = error.reply(args);
+    pub(crate) fn reply_error(&self, args: Args, error: Error, dialect: Dialect) {
+        let text = error.reply(args, dialect);
         while self.pending_replies.get() > 0 {
             self.count_sent(1);
             // SAFETY: the context is alive, and the text ends with a NUL.

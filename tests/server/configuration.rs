@@ -175,6 +175,7 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
         ("lookahead-size", "2097152"),
         ("layout", "native"),
         ("redisbloom-version", "auto"),
+        ("dialect", "redisbloom"),
         ("cf-bucket-size", "2"),
         ("cf-initial-size", "1024"),
         ("cf-max-iterations", "20"),
