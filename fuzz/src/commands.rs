@@ -23,10 +23,10 @@ use testkit::keyspace_model::KeyspaceModel;
 use testkit::packing::{bits, unpack};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::decoding::{CUCKOO_FILES, MEMORY_LIMIT, sealed};
+use super::decoding::{CUCKOO_FILES, MEMORY_LIMIT, VALKEY_FILE, sealed};
 use super::input::{Reader, item};
 use super::server::{
-    self, Age, CLASSIC, CUCKOO, Circumstances, NATIVE, NATIVE_CUCKOO, Outcome, Reply, Words, whole_number,
+    self, Age, CLASSIC, CUCKOO, Circumstances, NATIVE, NATIVE_CUCKOO, Outcome, Reply, VALKEY, Words, whole_number,
 };
 
 /// The arguments that bytes below [`ITEM`] stand for. Append new ones at the end, so that the corpus keeps its meaning.
@@ -48,6 +48,7 @@ pub const WORDS: &[&str] = &[
     "BF.ADDPACKED", "BF.EXISTSPACKED", "BF.DELPACKED", "FIXED", "OFFSETS", "OFFSETS64", "LINES", "COUNT",
     "CF.RESERVE", "CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX", "CF.EXISTS", "CF.MEXISTS", "CF.COUNT", "CF.DEL",
     "CF.INFO", "CF.DEBUG", "CF.COMPACT", "CF.CONVERT", "CF.SCANDUMP", "CF.LOADCHUNK", "BUCKETSIZE", "MAXITERATIONS",
+    "BF.LOAD", "valkey", "TIGHTENING", "VALIDATESCALETO", "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345", "dialect", "valkey-bloom",
 ];
 
 /// Bytes from here on are items.
@@ -297,8 +298,12 @@ impl Session {
             }
             b"bf.add" | b"bf.madd" | b"bf.insert" | b"bf.addpacked" => {
                 let absent_only = options.iter().any(|word| word.eq_ignore_ascii_case(b"NX"));
-                // In a BF.INSERT from a master, NX is RedisBloom's NONSCALING.
-                let absent_only = absent_only && !(is_from_master && name == b"bf.insert");
+                // In a BF.INSERT from a master, NX is RedisBloom's NONSCALING, unless an option is valkey-bloom's.
+                let is_valkeys = |word: &Vec<u8>| {
+                    [&b"TIGHTENING"[..], b"VALIDATESCALETO", b"SEED"].iter().any(|name| word.eq_ignore_ascii_case(name))
+                };
+                let is_redisblooms = is_from_master && name == b"bf.insert" && !options.iter().any(is_valkeys);
+                let absent_only = absent_only && !is_redisblooms;
                 let filter = self.model.get_or_create(key);
                 for (item, new) in items.iter().zip(numbers) {
                     assert!(new == 0 || !filter.contains(item), "{item:?} was present, but reported as new");
@@ -323,6 +328,7 @@ impl Session {
                     assert!(count > 0 || !filter.contains(item), "{item:?} is missing");
                 }
             }
+            b"bf.load" => self.model.put(key, Some(CountingModel::uncertain())),
             b"bf.merge" => self.follow_merge(key, words, had_filter),
             b"bf.loadchunk" | b"cf.loadchunk" => {
                 let data_type = server::data_type(SERVER, key);
@@ -444,6 +450,7 @@ impl Session {
                         CLASSIC => 4,
                         CUCKOO => CUCKOO_FILES + 4,
                         NATIVE_CUCKOO => CUCKOO_FILES + 7,
+                        VALKEY => VALKEY_FILE,
                         _ => 7,
                     };
                     script.data = [&[kind], &*file].concat();
@@ -453,6 +460,7 @@ impl Session {
                 let Some((kind, file)) = file.split_first() else { return };
                 let (classic, native) = if *kind < CUCKOO_FILES { (CLASSIC, NATIVE) } else { (CUCKOO, NATIVE_CUCKOO) };
                 let (file, versions_on) = match i32::from(*kind % CUCKOO_FILES) {
+                    _ if *kind == VALKEY_FILE => ((VALKEY, file), 0),
                     version @ 0..=6 => ((classic, file), version - 4),
                     version => ((native, file), version - 7),
                 };

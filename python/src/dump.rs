@@ -13,8 +13,7 @@
 //!
 //! A *length* takes 1, 2, 5 or 9 bytes. A *string* is a length and the bytes. If the top two bits of its first byte are
 //! set, the string has another form: an integer, which stands for its decimal digits, or bytes compressed with LZF.
-//! (Servers compress strings of more than 20 bytes.) [`codec`] describes the values of the data types `oxbloom--` and
-//! `MBbloom--`.
+//! (Servers compress strings of more than 20 bytes.) [`codec`] describes the values of the data types.
 //!
 //! The decoder trusts nothing. The checksum detects accidental damage, and each length is compared with the number of
 //! bytes left before memory is allocated.
@@ -213,6 +212,10 @@ impl<'a> Source for Reader<'a> {
             StringStart::Number(number) => Ok(Cow::Owned(number.to_string().into_bytes())),
             StringStart::Compressed { packed, unpacked } => unpack(self.take(packed)?, unpacked).map(Cow::Owned),
         }
+    }
+
+    fn has_string_next(&self) -> Option<bool> {
+        Some(Reader(self.0).length() == Ok(STRING))
     }
 
     fn array(&mut self, _bytes: u64) -> Result<Bytes, DecodeError> {

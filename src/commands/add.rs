@@ -3,7 +3,7 @@
 //! Adding an item that is already present changes nothing, with three exceptions: a counting filter counts another
 //! occurrence, a filter with REFRESH renews the item, and a TTL prolongs the time of the item.
 
-use super::create::{create, expire_at};
+use super::create::{create, create_new, expire_at};
 use super::item_flags::ItemFlags;
 use super::items::{Arguments, Items};
 use super::option_rows::{self, Creator};
@@ -66,6 +66,10 @@ pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_insert(args);
     let (options, items) =
         if is_foreign { redisbloom::insert(args)? } else { option_rows::parse(ctx, Creator::Insert, args, 2)? };
+    // A command that adds nothing is only replicated if it created the filter.
+    if items.is_empty() && ctx.is_replicated_or_loading() {
+        return create_new(ctx, keyspace, args.at(1), options.params(ctx)?, options.expires_at);
+    }
     add_arguments(ctx, keyspace, args, items, Some(&options))
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn fill(client: &mut Connection) -> RecordedAnswers {
 }
 
 /// Checks a server that accepted damaged data. With the server's checksum, all filters must be intact. Without it,
-/// existing filters with checksums of their own must be intact, and classic filters must be usable.
+/// existing filters with checksums of their own must be intact, and those of other projects must be usable.
 pub(crate) fn check_accepted(checksum: &str, recorded: &RecordedAnswers, client: &mut Connection) {
     match checksum {
         "yes" => recorded.check(client),
@@ -108,12 +108,17 @@ pub(crate) fn check_accepted(checksum: &str, recorded: &RecordedAnswers, client:
 
 fn check_without_checksum(recorded: &RecordedAnswers, client: &mut Connection) {
     let exists = |model: &FilterModel, client: &mut Connection| ask::<bool>(client, &format!("EXISTS {}", model.key));
-    recorded.check_if(client, |model, client| exists(model, client) && !model.key.starts_with("classic"));
-    for model in recorded.models().filter(|model| model.key.starts_with("classic")) {
+    recorded.check_if(client, |model, client| exists(model, client) && has_checksums(&model.key));
+    for model in recorded.models().filter(|model| !has_checksums(&model.key)) {
         if exists(model, client) {
             use_in_every_way(client, &model.key);
         }
     }
+}
+
+/// Returns true if the filter of a key has our own encoding, and so checksums.
+fn has_checksums(key: &str) -> bool {
+    !["classic", "valkey"].iter().any(|layout| key.starts_with(layout))
 }
 
 /// A snapshot, and the positions of the values in it.
@@ -141,7 +146,7 @@ impl Snapshot {
             let start =
                 bytes.windows(written.len()).position(|window| window == written).expect("the filter in the file");
             values.push(start..start + written.len());
-            if !model.key.starts_with("classic") {
+            if has_checksums(&model.key) {
                 all_strings
                     .extend(strings(&payload).iter().map(|place| start + place.start - 1..start + place.end - 1));
             }

@@ -10,7 +10,7 @@ use redis::{Client, Connection, RedisResult};
 use super::damage::{REJECTIONS, assert_no_crash, assert_rejected, check_accepted, fill};
 use testkit::command::{ABSENT, many};
 use testkit::filter_model::FilterModel;
-use testkit::info::{LAYOUTS, digest, digest_of, info};
+use testkit::info::{LAYOUTS, digest, digest_of, info, is_foreign};
 use testkit::memory::limited;
 use testkit::proxy::{Damage, Place, Proxy};
 use testkit::random::Random;
@@ -196,7 +196,7 @@ fn a_chunk_that_is_damaged_on_its_way_to_a_replica_is_rejected_there_and_the_log
     let replica = with_debug(Setup::oxbloom()).start();
     let mut reader = replica.connect();
     follow(&mut reader, proxy.port);
-    for (copy, words) in LAYOUTS.into_iter().filter(|(layout, _)| *layout != "classic") {
+    for (copy, words) in LAYOUTS.into_iter().filter(|(layout, _)| !is_foreign(layout)) {
         run(&mut client, &format!("BF.RESERVE whole 0.01 100000 {words}")).unwrap();
         FilterModel::new("whole").add(&mut client, 0..1000);
         let chunks = Wire::resp2(&master).scan_dump("whole");

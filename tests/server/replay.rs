@@ -32,7 +32,7 @@ fn commands(server: &Server) -> impl FnMut(&str) + use<> {
 }
 
 /// Commands that create the filter `k`. Some read another filter, `other`.
-const CREATIONS: [&str; 11] = [
+const CREATIONS: [&str; 13] = [
     "BF.RESERVE k 0.01 100 SEED 7 LAYOUT native",
     "BF.RESERVE k 0.01 100 SEED 7 COUNTING",
     "BF.RESERVE k 0.01 100 LAYOUT classic",
@@ -40,6 +40,8 @@ const CREATIONS: [&str; 11] = [
     "BF.ADD k item",
     "BF.INSERT k LAYOUT classic ITEMS item",
     "BF.MERGE k 1 other",
+    "BF.RESERVE k 0.01 100 LAYOUT valkey",
+    "BF.INSERT k LAYOUT valkey ITEMS item",
     "CF.RESERVE k 100 SEED 7 EXPANSION 3",
     "CF.RESERVE k 100 LAYOUT classic",
     "CF.ADD k item",

@@ -84,14 +84,14 @@ impl Format for ValkeyFormat {
         let is_random = source.unsigned()?;
         let mut reading = Reading::new(num_layers, expansion, rates, is_random)?;
         while !reading.is_complete() {
-            let blob = if source.has_string_next().unwrap_or(BLOB_IS_FIRST) { Some(source.string()?) } else { None };
+            let blob = if source.has_string_next().unwrap_or(BLOB_IS_FIRST) { Some(source.array(0)?) } else { None };
             let capacity = source.unsigned()?;
             let items = if reading.is_last() { source.unsigned()? } else { capacity };
             let blob = match blob {
                 Some(blob) => blob,
-                None => source.string()?,
+                None => source.array(reading.expected(capacity)?.bytes.saturating_add(BLOB_BYTES as u64))?,
             };
-            reading.add(capacity, items, blob.as_ref(), admit)?;
+            reading.add(capacity, items, blob.as_slice().as_flattened(), admit)?;
         }
         reading.finish()
     }
@@ -139,6 +139,11 @@ impl Reading {
         self.layers.len().saturating_add(1) == self.num_layers
     }
 
+    /// Returns the parameters that the next layer has if this is its capacity.
+    fn expected(&self, capacity: u64) -> Result<ClassicLayerSpec, DecodeError> {
+        expected(&self.spec, self.layers.last().map(ClassicLayer::spec), self.layers.len(), capacity)
+    }
+
     fn add(&mut self, capacity: u64, items: u64, blob: &[u8], admit: Admit<'_>) -> Result<(), DecodeError> {
         let mut fields = Fields(blob);
         match fields.u8()? {
@@ -152,9 +157,8 @@ impl Reading {
         if self.layers.is_empty() && self.is_random {
             self.spec.seed = seed;
         }
-        let newest = self.layers.last().map(ClassicLayer::spec);
         let stored = StoredLayer { capacity, items, bytes, probes };
-        let layer = stored.checked(&self.spec, newest, self.layers.len(), self.is_last())?;
+        let layer = stored.checked(&self.expected(capacity)?, self.is_last())?;
         if seed != self.spec.seed || fields.0.len() as u64 != bytes {
             return Err(DecodeError::Corrupt);
         }
@@ -172,6 +176,20 @@ impl Reading {
     }
 }
 
+/// Returns the parameters of the layer after `num_layers` others, the newest of which is given.
+fn expected(
+    spec: &ValkeySpec,
+    newest: Option<ClassicLayerSpec>,
+    num_layers: usize,
+    capacity: u64,
+) -> Result<ClassicLayerSpec, DecodeError> {
+    let expected = match newest {
+        None => spec.first(capacity, spec.error_rate.get()),
+        Some(newest) => spec.next(&newest, num_layers),
+    };
+    expected.map_err(|_| DecodeError::Corrupt)
+}
+
 /// The numbers of a layer, as they are stored.
 struct StoredLayer {
     capacity: u64,
@@ -181,24 +199,13 @@ struct StoredLayer {
 }
 
 impl StoredLayer {
-    /// Returns the parameters of the layer, or an error unless they follow from those of the filter. On another
-    /// machine, a logarithm or a power may differ in its last bit, and then so may the size.
-    fn checked(
-        &self,
-        spec: &ValkeySpec,
-        newest: Option<ClassicLayerSpec>,
-        num_layers: usize,
-        is_last: bool,
-    ) -> Result<ClassicLayerSpec, DecodeError> {
+    /// Returns the parameters of the layer, or an error unless they are as expected. On another machine, a logarithm or
+    /// a power may differ in its last bit, and then so may the size.
+    fn checked(&self, expected: &ClassicLayerSpec, is_last: bool) -> Result<ClassicLayerSpec, DecodeError> {
         let &StoredLayer { capacity, items, bytes, probes } = self;
-        let expected = match newest {
-            None => spec.first(capacity, spec.error_rate.get()),
-            Some(newest) => spec.next(&newest, num_layers),
-        };
-        let expected = expected.map_err(|_| DecodeError::Corrupt)?;
         let is_sized = bytes.abs_diff(expected.bytes) <= 1 && probes.abs_diff(expected.probes) <= 1;
         let is_filled = items <= capacity.min(MAX_ITEMS) && (is_last || items == capacity);
-        let layer = ClassicLayerSpec { bytes, bits: bytes.saturating_mul(8), probes, ..expected };
+        let layer = ClassicLayerSpec { bytes, bits: bytes.saturating_mul(8), probes, ..*expected };
         let is_sound = capacity == expected.capacity && is_sized && is_filled && bytes > 0 && layer.is_sound();
         if is_sound { Ok(layer) } else { Err(DecodeError::Corrupt) }
     }
@@ -286,7 +293,7 @@ fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
     let decoded = decode_all(num_layers, || {
         let [capacity, items, bytes] = [fields.u64()?, fields.u64()?, fields.u64()?];
         let stored = StoredLayer { capacity, items, bytes, probes: fields.u32()? };
-        let layer = stored.checked(&spec, newest, index, fields.0.is_empty())?;
+        let layer = stored.checked(&expected(&spec, newest, index, capacity)?, fields.0.is_empty())?;
         newest = Some(layer);
         index = index.saturating_add(1);
         Ok((layer, items))

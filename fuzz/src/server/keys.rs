@@ -70,7 +70,8 @@ pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
 pub(crate) const NATIVE: usize = 0;
 pub(crate) const NATIVE_CUCKOO: usize = 1;
 pub(crate) const CUCKOO: usize = 2;
-pub(crate) const CLASSIC: usize = 3;
+pub(crate) const VALKEY: usize = 3;
+pub(crate) const CLASSIC: usize = 4;
 
 /// Returns the type of a key's value, if it is one of the module's types.
 pub(crate) fn data_type(space: usize, key: &[u8]) -> Option<usize> {

@@ -48,8 +48,8 @@ use strings::Strings;
 pub(crate) use configuration::{configure, configured};
 pub(crate) use information::check_figures;
 pub(crate) use keys::{
-    CLASSIC, CUCKOO, NATIVE, NATIVE_CUCKOO, copy, data_type, delete, delete_expired, digest, expire, expire_time,
-    flush, growth, is_cuckoo, keys, rename, set_expire_time, set_text,
+    CLASSIC, CUCKOO, NATIVE, NATIVE_CUCKOO, VALKEY, copy, data_type, delete, delete_expired, digest, expire,
+    expire_time, flush, growth, is_cuckoo, keys, rename, set_expire_time, set_text,
 };
 pub(crate) use memory::defragment;
 pub(crate) use rdb::{restore, rewrite, save};

@@ -163,8 +163,14 @@ pub(super) unsafe extern "C" fn emit_aof(
     // SAFETY: `io` is the stream that a callback was called with. The module passes texts that end with a NUL, a string
     // of the mock, and a buffer of this length.
     unsafe {
-        assert_eq!(bytes(format), b"slb");
-        let number = number.to_string().into_bytes();
-        stream(io).commands.push(vec![bytes(command), text(key).to_vec(), number, buffer(start, length).to_vec()]);
+        let mut words = vec![bytes(command), text(key).to_vec()];
+        if bytes(format) == b"sb" {
+            // The buffer and its length come earlier.
+            words.push(buffer(number as *const c_char, start as usize).to_vec());
+        } else {
+            assert_eq!(bytes(format), b"slb");
+            words.extend([number.to_string().into_bytes(), buffer(start, length).to_vec()]);
+        }
+        stream(io).commands.push(words);
     }
 }

@@ -24,6 +24,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 from tqdm import tqdm
 
+from oxbloom import BloomFilter
 from oxbloom._cli.errors import CommandError, say
 from oxbloom._cli.servers import Client, connect
 from oxbloom._cli.text import shown
@@ -44,6 +45,7 @@ PASSING = (
 )
 WAIT = ExponentialBackoff(cap=10, base=0.5)
 ATTEMPTS = 20  # these take about three minutes
+VALKEY = "bloomfltr"  # valkey-bloom's data type
 TAKEN = "the destination has another key of this name"
 CONTINUE = "the same command continues"
 
@@ -65,10 +67,15 @@ class Kind(NamedTuple):
     prefix: str
     native: bool
 
+    @property
+    def layout(self) -> str:
+        return "valkey" if self.type == VALKEY else "native"
+
 
 KINDS = (
     Kind("MBbloom--", "BF.", native=False),
     Kind("oxbloom--", "BF.", native=True),
+    Kind(VALKEY, "BF.", native=True),
     Kind("MBbloomCF", "CF.", native=False),
     Kind("oxcuckoo-", "CF.", native=True),
 )
@@ -181,10 +188,28 @@ def figures(reply: Any) -> dict[bytes, int]:
     return dict(zip(reply[::2], reply[1::2], strict=True)) if isinstance(reply, list) else {}
 
 
+def scan_dump(client: Client, key: bytes, kind: Kind, cursor: int) -> tuple[int, bytes | None]:
+    """Returns the chunk after a cursor, and its cursor.
+
+    valkey-bloom has no such command: the chunks of its filters are made from a DUMP payload.
+    """
+    try:
+        cursor, data = ask(client, kind.prefix + "SCANDUMP", key, cursor)
+        return cursor, data
+    except ResponseError as error:
+        if kind.type != VALKEY or "unknown command" not in str(error).lower():
+            raise
+    payload = ask(client, "DUMP", key)
+    if payload is None:
+        raise ResponseError("not found")
+    later = (chunk for chunk in BloomFilter.load(payload).chunks() if chunk[0] > cursor)
+    return next(later, (0, b""))
+
+
 def header_of(client: Client, key: bytes, kind: Kind) -> bytes | None:
     """Returns the header of a filter, None if there is no key, or b"" if it has another type."""
     try:
-        header: bytes | None = ask(client, kind.prefix + "SCANDUMP", key, 0)[1]
+        _, header = scan_dump(client, key, kind, 0)
         if header is None:
             raise NotCopiedError("empty, so RedisBloom does not dump it: create it with CF.RESERVE")
         return header
@@ -201,8 +226,8 @@ def chunks(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields the chunks after a cursor, each with its own cursor."""
     while True:
-        cursor, data = ask(client, kind.prefix + "SCANDUMP", key, cursor)
-        if cursor == 0:
+        cursor, data = scan_dump(client, key, kind, cursor)
+        if cursor == 0 or data is None:
             return
         yield cursor, data
 
@@ -259,7 +284,7 @@ def copy_once(job: Job, filter: Filter) -> bool:
     if header_of(job.source, key, filter.kind) != header or runs(job, key) != before:
         return False
     if failure and filter.kind.native and is_bad_header(failure):
-        raise NotCopiedError("native layout: cannot be copied to RedisBloom")
+        raise NotCopiedError(f"{filter.kind.layout} layout: cannot be copied to RedisBloom")
     if failure:
         raise failure
     return publish(job, key, temporary, expiry)
@@ -408,7 +433,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def copy(options: argparse.Namespace) -> int:
-    source = connect(options.source, "BF.SCANDUMP", name="source")
+    source = connect(options.source, "BF.INFO", name="source")
     destination = connect(options.destination, "BF.LOADCHUNK", name="destination")
     path = options.progress_file
     record = last_record(path)

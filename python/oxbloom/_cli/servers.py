@@ -73,7 +73,7 @@ def is_cluster(client: Client) -> bool:
         return False
 
 
-TYPES = (b"oxbloom--", b"MBbloom--", b"none")
+TYPES = (b"oxbloom--", b"MBbloom--", b"bloomfltr", b"none")
 """The types of keys that hold filters, and of keys that do not exist."""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from gates import Gate
+from redis import Redis, ResponseError
 from servers import (
     HOST,
     OXBLOOM,
@@ -23,6 +24,8 @@ from servers import (
     running,
     wait_until,
 )
+
+from oxbloom._cli.copy import KINDS, VALKEY, chunks, header_of
 
 DESTINATION = OXBLOOM  # the module that loads the copies
 
@@ -451,6 +454,32 @@ def add_cuckoo(server: Server, key: bytes, *options: str | int) -> None:
 
 def cuckoo_counts(server: Server, key: bytes) -> list[int]:
     return [server.client.execute_command("CF.COUNT", key, item) for item in CUCKOO_ITEMS]
+
+
+class WithoutDumps:
+    """A client of a server that has no BF.SCANDUMP, as one with valkey-bloom."""
+
+    def __init__(self, client: Redis) -> None:
+        self.client = client
+
+    def execute_command(self, *words: bytes | str | int) -> object:
+        if words[0] == "BF.SCANDUMP":
+            raise ResponseError("unknown command 'BF.SCANDUMP'")
+        return self.client.execute_command(*words)
+
+
+def test_filters_of_valkey_bloom_are_copied_from_payloads(tool, destination):
+    kind = next(kind for kind in KINDS if kind.type == VALKEY)
+    with running(DESTINATION) as source:
+        source.client.execute_command("BF.RESERVE", "key", 0.01, 100, "LAYOUT", "valkey")
+        add(source, b"key", [b"%d" % number for number in range(3000)])
+        client = WithoutDumps(source.client)
+        expected = list(chunks(source.client, b"key", kind, 0))
+        assert list(chunks(client, b"key", kind, 0)) == expected
+        assert header_of(client, b"key", kind) == expected[0][1]
+        assert header_of(client, b"absent", kind) is None
+        tool.run(source, destination, "--verify")
+        assert destination.client.dump("key") == source.client.dump("key")
 
 
 def test_cuckoo_filters_are_copied_and_converted(tool, source, destination):

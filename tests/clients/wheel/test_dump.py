@@ -50,6 +50,7 @@ OPTIONS = {
     "window": ["WINDOW", "3600"],
     "rolling": ["ROLLING"],
     "classic": ["LAYOUT", "classic"],
+    "valkey": ["LAYOUT", "valkey"],
 }
 
 
@@ -301,18 +302,42 @@ def length(number: int) -> bytes:
     return b"\x81" + struct.pack(">Q", number)
 
 
-def classic_payload(*, bits: int, array: bytes, version: int = 4) -> bytes:
-    """Returns a payload of RedisBloom's type. `array` is the bit array as a string of RDB, in any form."""
+def data_type(name: str, version: int) -> bytes:
+    """Returns the start of a payload: the name and version of its data type."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     kind = 0
-    for letter in "MBbloom--":
+    for letter in name:
         kind = kind << 6 | letters.index(letter)
+    return b"\x07" + length(kind << 10 | version)
+
+
+def classic_payload(*, bits: int, array: bytes, version: int = 4) -> bytes:
+    """Returns a payload of RedisBloom's type. `array` is the bit array as a string of RDB, in any form."""
     numbers = [length(2) + length(number) for number in (1, 1, 0, 2)]
     layer = [length(2) + length(10), length(4) + struct.pack("<d", 0.01), length(2) + length(7)]
     layer += [length(4) + struct.pack("<d", 9.585), length(2) + length(bits), length(2) + length(0)]
     layer += [length(5) + array, length(2) + length(1)]
-    content = [b"\x07", length(kind << 10 | version), *numbers, *layer, length(0), b"\x09\x00"]
+    content = [data_type("MBbloom--", version), *numbers, *layer, length(0), b"\x09\x00"]
     return sealed(b"".join(content))
+
+
+@pytest.mark.parametrize("blob_is_first", [False, True])
+def test_values_of_valkey_bloom_are_read_in_both_orders(server: Server, *, blob_is_first: bool):
+    bits = bytes.fromhex("000020202000000100200000")
+    blob = struct.pack("<BQI", 1, len(bits), 7) + bytes(range(32)) + bits
+    head = [length(2) + length(number) for number in (1, 2)]
+    head += [length(4) + struct.pack("<d", rate) for rate in (0.01, 0.5)]
+    head.append(length(2) + length(1))
+    numbers = [length(2) + length(10), length(2) + length(1)]  # the capacity and the items
+    string = [length(5) + length(len(blob)) + blob]
+    layer = string + numbers if blob_is_first else numbers + string
+    content = [data_type("bloomfltr", 1), *head, *layer, length(0), b"\x09\x00"]
+    filter = BloomFilter.load(sealed(b"".join(content)))
+    assert (filter.kind, filter.capacity, filter.error_rate, len(filter)) == ("valkey", 10, 0.01, 1)
+    assert filter.contains_all(["hello", *ABSENT]) == [True] + [False] * len(ABSENT)
+    server.client.restore("key", 0, filter.dump())
+    assert server.client.type("key") == b"bloomfltr"
+    assert server.client.execute_command("BF.EXISTS", "key", "hello") == 1
 
 
 def compressed(packed: bytes, unpacked: int) -> bytes:
