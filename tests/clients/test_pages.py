@@ -518,10 +518,6 @@ def test_a_retried_merge_into_a_counting_filter_doubles_the_counts_without_repla
     ("command", "error"),
     [
         ("BF.INSERT key CAPACITY 1000", "wrong number of arguments"),
-        ("BF.INSERT key TIGHTENING 0.5 ITEMS item", "Unknown argument received"),
-        ("BF.INSERT key VALIDATESCALETO 1000 ITEMS item", "Unknown argument received"),
-        ("BF.INFO key TIGHTENING", "Invalid information value"),
-        ("BF.INFO key MAXSCALEDCAPACITY", "Invalid information value"),
         ("BF.RESERVE other 1 100", "ERR (0 < error rate range < 1) "),
     ],
 )

@@ -28,6 +28,7 @@ use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
 pub(crate) const REJECTIONS: &[&str] = &[
     "rejected a filter in a file or payload: ",
     "rejected a chunk of the append-only file: ",
+    "rejected a payload of the append-only file: ",
     // The damaged header of a classic filter can describe a filter that does not fit in memory.
     EXIT_MESSAGE,
     "Short read",

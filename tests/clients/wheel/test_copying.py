@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from gates import Gate
+from oxbloom._cli.copy import KINDS, VALKEY, chunks, header_of
 from redis import Redis, ResponseError
 from servers import (
     HOST,
@@ -24,8 +25,6 @@ from servers import (
     running,
     wait_until,
 )
-
-from oxbloom._cli.copy import KINDS, VALKEY, chunks, header_of
 
 DESTINATION = OXBLOOM  # the module that loads the copies
 
