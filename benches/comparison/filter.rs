@@ -9,7 +9,8 @@
 //! fastbloom 0.17 is a classic filter: `k` probes, `k` cache lines, and no operation on several items that would
 //! overlap their cache misses. It is measured with its default hasher, SipHash-1-3, and with foldhash, which its
 //! documentation shows and its own benchmarks use. Ours is a fixed filter, which has the tight memory budget. It is
-//! measured item by item, and with all items at once, which the library divides into batches.
+//! measured item by item, and with all items at once, which the library divides into batches. So is a filter with
+//! valkey-bloom's layout, beside a loop over the crate `bloomfilter`, of which valkey-bloom is made.
 //!
 //! - Items are created before the clock starts, in one array that is read from start to end, so that the processor
 //!   prefetches them. The compiler does not know their length.
@@ -26,21 +27,24 @@
 //! speed changes over minutes. The results are written to `criterion/filter.json` in Cargo's target folder, as a list
 //! with one entry for each operation, capacity, error rate and library.
 
+mod peers;
+
 use std::array;
 use std::cell::LazyCell;
 use std::env;
 use std::fs;
-use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::slice::ChunksExact;
 use std::time::{Duration, SystemTime};
 
+use bloomfilter::Bloom;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode};
 use fastbloom::BloomFilter;
 use oxbloom_filter::Filter;
+use peers::Valkey;
 use serde_json::{Value, json};
 
 /// The seed of our hash and of the choice of items.
@@ -64,6 +68,8 @@ const ONE_BY_ONE: &str = "oxbloom";
 const BATCHES: &str = "oxbloom-batches";
 const SIPHASH: &str = "fastbloom";
 const FOLDHASH: &str = "fastbloom-foldhash";
+const VALKEY: &str = "oxbloom-valkey";
+const BLOOMFILTER: &str = "bloomfilter";
 
 /// The extent of the measurements.
 struct Plan {
@@ -132,12 +138,17 @@ fn compare(size: Size, absent: u64, criterion: &mut Criterion, report: &mut Repo
     let mut siphash = Subject::<BloomFilter>::new(size, absent);
     let mut foldhash = Subject::<BloomFilter<foldhash::fast::RandomState>>::new(size, absent);
 
+    let mut valkey = Subject::<Valkey>::new(size, absent);
+    let mut bloomfilter = Subject::<Bloom<[u8]>>::new(size, absent);
+
     let one_by_one = |filter: &mut Filter, items: Slices| items.filter(|item| filter.insert(item) == Ok(true)).count();
     let mut group = size.group(criterion, "insert");
     oxbloom.insert(&mut group, ONE_BY_ONE, &new, one_by_one);
     oxbloom.insert(&mut group, BATCHES, &new, Filter::insert_items);
     siphash.insert(&mut group, SIPHASH, &new, BloomFilter::insert_items);
     foldhash.insert(&mut group, FOLDHASH, &new, BloomFilter::insert_items);
+    valkey.insert(&mut group, VALKEY, &new, Valkey::insert_items);
+    bloomfilter.insert(&mut group, BLOOMFILTER, &new, Bloom::insert_items);
     group.finish();
 
     let one_by_one = |filter: &Filter, items: Slices| items.filter(|item| filter.contains(item)).count();
@@ -147,12 +158,16 @@ fn compare(size: Size, absent: u64, criterion: &mut Criterion, report: &mut Repo
         oxbloom.look_up(&mut group, BATCHES, items, Filter::count_contained);
         siphash.look_up(&mut group, SIPHASH, items, BloomFilter::count_contained);
         foldhash.look_up(&mut group, FOLDHASH, items, BloomFilter::count_contained);
+        valkey.look_up(&mut group, VALKEY, items, Valkey::count_contained);
+        bloomfilter.look_up(&mut group, BLOOMFILTER, items, Bloom::count_contained);
         group.finish();
     }
 
     report.add(&mut oxbloom, &[ONE_BY_ONE, BATCHES]);
     report.add(&mut siphash, &[SIPHASH]);
     report.add(&mut foldhash, &[FOLDHASH]);
+    report.add(&mut valkey, &[VALKEY]);
+    report.add(&mut bloomfilter, &[BLOOMFILTER]);
 }
 
 /// The capacity and the error rate of the filters of a comparison.
@@ -212,28 +227,6 @@ impl Library for Filter {
 
     fn count_contained(&self, items: Slices) -> usize {
         self.contains_batch(items).into_iter().filter(|&found| found).count()
-    }
-}
-
-impl<S: BuildHasher + Clone + Default> Library for BloomFilter<S> {
-    fn new(size: Size) -> BloomFilter<S> {
-        BloomFilter::with_false_pos(size.error_rate).hasher(S::default()).expected_items(size.capacity as usize)
-    }
-
-    fn copy(&self) -> BloomFilter<S> {
-        self.clone()
-    }
-
-    fn bits(&self) -> u64 {
-        self.num_bits() as u64
-    }
-
-    fn insert_items(&mut self, items: Slices) -> usize {
-        items.filter(|item| !self.insert(item)).count()
-    }
-
-    fn count_contained(&self, items: Slices) -> usize {
-        items.filter(|item| self.contains(item)).count()
     }
 }
 
