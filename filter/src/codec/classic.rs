@@ -19,7 +19,7 @@
 //!    u8 log2 of bits
 //! ```
 //!
-//! and the bit arrays in chunks of [layers].
+//! and the bit arrays in chunks of [layers](super::layers).
 
 #![warn(clippy::arithmetic_side_effects)]
 

@@ -31,7 +31,7 @@
 //!    u64 capacity   u64 items   u64 bytes of bits   u32 probes
 //! ```
 //!
-//! and the bits in chunks of [layers](super::layers).
+//! and the bits in chunks of layers, as those of classic filters.
 
 #![warn(clippy::arithmetic_side_effects)]
 

@@ -69,13 +69,16 @@ fn seed_and_layout_are_options_which_redisbloom_does_not_know() {
 }
 
 #[test]
-fn reserve_accepts_thirteen_more_arguments_for_our_options() {
+fn reserve_accepts_seventeen_more_arguments_for_our_options() {
     let mut pair = Pair::start(Protocol::Resp2);
     let (theirs, ours) = pair.run("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42");
     let many = Reply::error("ERR wrong number of arguments for 'bf.reserve' command");
     assert_eq!((&theirs, &ours), (&many, &Reply::simple("OK")));
     assert!(Difference::RoomForOptions.allows(&theirs, &ours));
-    assert_eq!(pair.agree("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42 LAYOUT native 1 2 3 4 5 6 7 8 9 10 11"), many);
+    assert_eq!(
+        pair.agree("BF.RESERVE key 0.01 100 EXPANSION 4 SEED 42 LAYOUT native 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15"),
+        many
+    );
     assert_eq!(pair.run("BF.RESERVE key 0.01 100 1 2 3 4"), (many, unknown_option("1")));
 }
 

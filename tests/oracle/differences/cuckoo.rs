@@ -116,7 +116,7 @@ fn there_are_options_which_redisbloom_does_not_know() {
     assert!((900..=1000).contains(&ttl), "{ttl}");
     for (words, ours) in [
         ("CF.RESERVE e 100 SEED 42", NO_SEED),
-        ("CF.RESERVE f 100 LAYOUT flat", BAD_LAYOUT),
+        ("CF.RESERVE f 100 LAYOUT flat", BAD_CUCKOO_LAYOUT),
         ("CF.RESERVE g 100 ERROR 0.01", NO_RATE),
         ("CF.RESERVE h 100 EX 0", BAD_TIME),
     ] {

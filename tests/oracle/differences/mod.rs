@@ -14,6 +14,7 @@ use testkit::wire::Reply;
 
 const BAD_SEED: &str = "ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
 const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native, classic or valkey";
+const BAD_CUCKOO_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const UNKNOWN: &str = "Unknown argument received";
 const REPEATED: &str = "ERR repeated argument: give each option once";
@@ -182,7 +183,7 @@ impl Difference {
             }
             Difference::RepeatedOptionIsRejected => ours_is(REPEATED) || ours_is("ERR no expansion"),
             Difference::FurtherOptions => {
-                const BAD: [&str; 6] = [BAD_SEED, BAD_LAYOUT, NO_SEED, NO_RATE, BAD_TIME, BAD_RATE];
+                const BAD: [&str; 7] = [BAD_SEED, BAD_LAYOUT, BAD_CUCKOO_LAYOUT, NO_SEED, NO_RATE, BAD_TIME, BAD_RATE];
                 *theirs == Reply::error(UNKNOWN) || (BAD.into_iter().any(ours_is) && passed_the_numbers(theirs))
             }
             Difference::RoomForOptions => {

@@ -154,7 +154,7 @@ impl<P: Probes> ClassicLayer<P> {
         set > 0
     }
 
-    /// Returns true if an insertion reads more memory than [`prefetch`] prefetches.
+    /// Returns true if an insertion reads more memory than `prefetch` prefetches.
     #[inline]
     pub fn inserts_look_further(&self) -> bool {
         self.bytes().len() > IN_CACHE
