@@ -22,7 +22,7 @@ pub struct HashedBatch {
 impl HashedBatch {
     /// Hashes up to [`BATCH`] items.
     #[inline]
-    pub fn new<'a>(hasher: Hasher, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
+    pub fn new<'a>(hasher: Hasher<'_>, items: impl Iterator<Item = &'a [u8]>) -> HashedBatch {
         let mut batch = HashedBatch { hashes: [Hash::default(); BATCH], len: 0 };
         batch.len = hasher.hash_all(items, &mut batch.hashes);
         batch

@@ -449,7 +449,7 @@ impl Filter {
 
     /// Returns the hash function of the filter.
     #[inline]
-    pub fn hasher(&self) -> Hasher {
+    pub fn hasher(&self) -> Hasher<'_> {
         for_each_kind!(&self.0, filter => filter.hasher())
     }
 

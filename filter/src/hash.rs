@@ -32,7 +32,7 @@ pub struct Hash {
 
 /// The hash function of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hasher {
+pub enum Hasher<'a> {
     /// XXH3-128, for all filters but classic ones.
     Xxh3 {
         /// The filter's seed.
@@ -49,13 +49,13 @@ pub enum Hasher {
     /// SipHash-1-3, for valkey filters.
     Sip {
         /// The filter's seed: the keys of both words.
-        seed: [u8; 32],
+        seed: &'a [u8; 32],
     },
 }
 
-impl Hasher {
+impl Hasher<'_> {
     /// Returns true if both are the same function, whatever their seeds.
-    pub fn is_like(self, other: Hasher) -> bool {
+    pub fn is_like(self, other: Hasher<'_>) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 
@@ -68,13 +68,13 @@ impl Hasher {
             Hasher::Murmur32 => Hash::murmur32(item),
             Hasher::Cuckoo => Hash::in_buckets(item),
             Hasher::ConvertedCuckoo => Hash::in_table(item),
-            Hasher::Sip { seed } => Hash::sip(item, &seed),
+            Hasher::Sip { seed } => Hash::sip(item, seed),
         }
     }
 
     /// Hashes items into `hashes`, until either ends. Returns the number of hashed items.
     #[inline]
-    pub fn hash_all<'a>(self, items: impl Iterator<Item = &'a [u8]>, hashes: &mut [Hash]) -> usize {
+    pub fn hash_all<'i>(self, items: impl Iterator<Item = &'i [u8]>, hashes: &mut [Hash]) -> usize {
         let pairs = hashes.iter_mut().zip(items);
         match self {
             Hasher::Xxh3 { seed } => {
@@ -85,7 +85,7 @@ impl Hasher {
             Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
             Hasher::Cuckoo => pairs.map(|(hash, item)| *hash = Hash::in_buckets(item)).count(),
             Hasher::ConvertedCuckoo => pairs.map(|(hash, item)| *hash = Hash::in_table(item)).count(),
-            Hasher::Sip { seed } => pairs.map(|(hash, item)| *hash = Hash::sip(item, &seed)).count(),
+            Hasher::Sip { seed } => pairs.map(|(hash, item)| *hash = Hash::sip(item, seed)).count(),
         }
     }
 }

@@ -241,7 +241,7 @@ pub trait Kind: Contained {
     /// Returns the parameters with which the filter was created.
     fn parameters(&self) -> Parameters;
     /// Returns the hash function.
-    fn hasher(&self) -> Hasher;
+    fn hasher(&self) -> Hasher<'_>;
     /// Returns an empty filter with the same parameters and shape. Calls `admit` with the bytes that it will take;
     /// `admit` may reject them.
     fn empty_copy(&self, admit: Admit<'_>) -> Result<Self, Error>;

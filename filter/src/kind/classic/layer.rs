@@ -27,7 +27,7 @@ use super::spec::{ClassicLayerSpec, MAX_PROBES};
 use crate::array::{Bytes, RawSpan};
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::error::Error;
-use crate::hash::{Hash, Hasher};
+use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::layer::{LayerInfo, combine_bits};
 use crate::line::count_ones;
@@ -370,28 +370,28 @@ fn contains_batch<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash], found:
     }
 }
 
-/// The address of the newest layer of a filter, which may be gone, and the filter's hash function.
+/// The address of the newest layer of a filter, which may be gone, and what the hash of an item depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct ClassicHint<P = ClassicProbes> {
+pub struct ClassicHint<P: Probes = ClassicProbes> {
     bytes: RawSpan<1>,
     modulus: Modulus,
     /// The number of probes of an item.
     count: u32,
-    hasher: Hasher,
+    keys: P::Keys,
     probes: PhantomData<P>,
 }
 
 impl<P: Probes> ClassicHint<P> {
     /// Returns the hint for a filter's newest layer.
     #[inline]
-    pub fn new(hasher: Hasher, newest: &ClassicLayer<P>) -> ClassicHint<P> {
+    pub fn new(keys: P::Keys, newest: &ClassicLayer<P>) -> ClassicHint<P> {
         let &ClassicLayer { modulus, probes, .. } = newest;
-        ClassicHint { bytes: newest.bytes.span(), modulus, count: newest.spec.probes, hasher, probes }
+        ClassicHint { bytes: newest.bytes.span(), modulus, count: newest.spec.probes, keys, probes }
     }
 
     /// Prefetches all probes of an item.
     pub fn prefetch(&self, item: &[u8]) {
-        let mut probes = P::new(self.hasher.hash(item), self.modulus);
+        let mut probes = P::new(P::hasher(&self.keys).hash(item), self.modulus);
         (0..self.count).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }

@@ -39,8 +39,10 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     /// The bytes of a layer without its bits.
     const LAYER_BYTES: usize;
 
+    /// Returns what the hash of an item depends on.
+    fn keys(&self) -> <Self::Probes as Probes>::Keys;
     /// Returns the hash function.
-    fn hasher(&self) -> Hasher;
+    fn hasher(&self) -> Hasher<'_>;
     /// Returns the width of the hash in bits.
     fn hash_bits(&self) -> u8;
     /// Returns the ratio of the sizes of successive layers, or `None` if the filter does not grow.
@@ -277,7 +279,7 @@ where
     }
 
     #[inline]
-    fn hasher(&self) -> Hasher {
+    fn hasher(&self) -> Hasher<'_> {
         self.spec.hasher()
     }
 
@@ -349,7 +351,7 @@ where
     #[inline]
     fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
         let newest = self.layers.last().filter(|layer| layer.bytes().len() as u64 >= min_bytes)?;
-        Some(S::prefetch_hint(ClassicHint::new(self.spec.hasher(), newest)))
+        Some(S::prefetch_hint(ClassicHint::new(self.spec.keys(), newest)))
     }
 
     #[inline]

@@ -135,7 +135,12 @@ impl ChainSpec for ClassicSpec {
     const LAYER_BYTES: usize = LAYER_BYTES;
 
     #[inline]
-    fn hasher(&self) -> Hasher {
+    fn hasher(&self) -> Hasher<'_> {
+        self.keys()
+    }
+
+    #[inline]
+    fn keys(&self) -> Hasher<'static> {
         if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
     }
 

@@ -30,7 +30,7 @@ impl Figures for () {
 
     fn count_removal(&mut self) {}
 
-    fn hasher(&self, seed: u64) -> Hasher {
+    fn hasher(&self, seed: u64) -> Hasher<'static> {
         Hasher::Xxh3 { seed }
     }
 }
@@ -76,7 +76,7 @@ impl Figures for CuckooFigures {
         self.removals = self.removals.saturating_add(1);
     }
 
-    fn hasher(&self, seed: u64) -> Hasher {
+    fn hasher(&self, seed: u64) -> Hasher<'static> {
         if self.is_converted { Hasher::ConvertedCuckoo } else { Hasher::Xxh3 { seed } }
     }
 }

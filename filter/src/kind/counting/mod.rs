@@ -46,7 +46,7 @@ pub trait Figures: Copy + 'static {
     /// Counts a removal.
     fn count_removal(&mut self);
     /// Returns the hash function of the filter, given its seed.
-    fn hasher(&self, seed: u64) -> Hasher;
+    fn hasher(&self, seed: u64) -> Hasher<'static>;
 }
 
 impl CountingFilter {
@@ -199,7 +199,7 @@ where
 
     /// Not inlined, like all counting-only code, to keep it out of the plain filters' hot path.
     #[inline(never)]
-    fn hasher(&self) -> Hasher {
+    fn hasher(&self) -> Hasher<'_> {
         self.figures.hasher(self.spec.seed)
     }
 

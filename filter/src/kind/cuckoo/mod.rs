@@ -312,7 +312,7 @@ impl Kind for CuckooFilter {
     }
 
     #[inline]
-    fn hasher(&self) -> Hasher {
+    fn hasher(&self) -> Hasher<'_> {
         Hasher::Cuckoo
     }
 

@@ -171,7 +171,7 @@ impl Kind for NativeFilter {
     }
 
     #[inline]
-    fn hasher(&self) -> Hasher {
+    fn hasher(&self) -> Hasher<'_> {
         Hasher::Xxh3 { seed: self.spec.seed }
     }
 

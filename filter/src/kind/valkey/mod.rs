@@ -99,8 +99,13 @@ impl ChainSpec for ValkeySpec {
     const LAYER_BYTES: usize = size_of::<ClassicLayer<ValkeyProbes>>();
 
     #[inline]
-    fn hasher(&self) -> Hasher {
-        Hasher::Sip { seed: self.seed }
+    fn hasher(&self) -> Hasher<'_> {
+        Hasher::Sip { seed: &self.seed }
+    }
+
+    #[inline]
+    fn keys(&self) -> [u8; SEED_BYTES] {
+        self.seed
     }
 
     fn hash_bits(&self) -> u8 {
@@ -189,6 +194,12 @@ pub struct ValkeyProbes {
 impl Probes for ValkeyProbes {
     /// An absent item takes about two probes a layer, so a filter that was filled by additions never reaches it.
     const MAX_OF_LOOKUP: u32 = 4 * MAX_LAYERS as u32;
+    type Keys = [u8; SEED_BYTES];
+
+    #[inline]
+    fn hasher(seed: &[u8; SEED_BYTES]) -> Hasher<'_> {
+        Hasher::Sip { seed }
+    }
 
     #[inline]
     fn new(hash: Hash, _modulus: Modulus) -> ValkeyProbes {

@@ -254,7 +254,7 @@ impl Kind for WindowedFilter {
     }
 
     #[inline(never)]
-    fn hasher(&self) -> Hasher {
+    fn hasher(&self) -> Hasher<'_> {
         Hasher::Xxh3 { seed: self.spec.seed }
     }
 
