@@ -30,7 +30,6 @@ use crate::window::Window;
 use classic::layer::ClassicHint;
 use cuckoo::CuckooSpec;
 use cuckoo::layer::CuckooHint;
-use valkey::ValkeyProbes;
 
 /// A counting filter that stands for a cuckoo filter.
 pub type NativeCuckooFilter = counting::CountingFilter<counting::figures::CuckooFigures>;
@@ -402,8 +401,6 @@ pub enum PrefetchHint {
     Classic(ClassicHint),
     /// The newest layer of a cuckoo filter.
     Cuckoo(CuckooHint),
-    /// The newest layer of a valkey filter.
-    Valkey(ClassicHint<ValkeyProbes>),
 }
 
 impl PrefetchHint {
@@ -414,7 +411,6 @@ impl PrefetchHint {
             PrefetchHint::Blocks { blocks, seed } => blocks.prefetch(Hash::xxh3(item, *seed)),
             PrefetchHint::Classic(hint) => hint.prefetch(item),
             PrefetchHint::Cuckoo(hint) => hint.prefetch(Hasher::Cuckoo.hash(item)),
-            PrefetchHint::Valkey(hint) => hint.prefetch(item),
         }
     }
 }

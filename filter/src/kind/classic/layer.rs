@@ -27,7 +27,7 @@ use super::spec::{ClassicLayerSpec, MAX_PROBES};
 use crate::array::{Bytes, RawSpan};
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::error::Error;
-use crate::hash::Hash;
+use crate::hash::{Hash, Hasher};
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::layer::{LayerInfo, combine_bits};
 use crate::line::count_ones;
@@ -370,28 +370,26 @@ fn contains_batch<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash], found:
     }
 }
 
-/// The address of the newest layer of a filter, which may be gone, and what the hash of an item depends on.
+/// The address of the newest layer of a filter, which may be gone, and the filter's hash function.
 #[derive(Clone, Copy, Debug)]
-pub struct ClassicHint<P: Probes = ClassicProbes> {
+pub struct ClassicHint {
     bytes: RawSpan<1>,
     modulus: Modulus,
     /// The number of probes of an item.
     count: u32,
-    keys: P::Keys,
-    probes: PhantomData<P>,
+    hasher: Hasher<'static>,
 }
 
-impl<P: Probes> ClassicHint<P> {
+impl ClassicHint {
     /// Returns the hint for a filter's newest layer.
     #[inline]
-    pub fn new(keys: P::Keys, newest: &ClassicLayer<P>) -> ClassicHint<P> {
-        let &ClassicLayer { modulus, probes, .. } = newest;
-        ClassicHint { bytes: newest.bytes.span(), modulus, count: newest.spec.probes, keys, probes }
+    pub fn new(hasher: Hasher<'static>, newest: &ClassicLayer) -> ClassicHint {
+        ClassicHint { bytes: newest.bytes.span(), modulus: newest.modulus, count: newest.spec.probes, hasher }
     }
 
     /// Prefetches all probes of an item.
     pub fn prefetch(&self, item: &[u8]) {
-        let mut probes = P::new(P::hasher(&self.keys).hash(item), self.modulus);
+        let mut probes = ClassicProbes::new(self.hasher.hash(item), self.modulus);
         (0..self.count).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }

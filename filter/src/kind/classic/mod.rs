@@ -16,7 +16,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{InsertOptions, Parameters};
-use layer::{ClassicHint, ClassicLayer, INSERTS_AHEAD};
+use layer::{ClassicLayer, INSERTS_AHEAD};
 use probes::Probes;
 use spec::{ClassicLayerSpec, ClassicSpec};
 
@@ -39,8 +39,6 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     /// The bytes of a layer without its bits.
     const LAYER_BYTES: usize;
 
-    /// Returns what the hash of an item depends on.
-    fn keys(&self) -> <Self::Probes as Probes>::Keys;
     /// Returns the hash function.
     fn hasher(&self) -> Hasher<'_>;
     /// Returns the width of the hash in bits.
@@ -62,8 +60,8 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     fn check_merge(&self) -> Result<(), MergeError> {
         Ok(())
     }
-    /// Returns the hint of a filter.
-    fn prefetch_hint(hint: ClassicHint<Self::Probes>) -> PrefetchHint;
+    /// Returns the hint of a filter with this newest layer, if the kind has hints.
+    fn prefetch_hint(&self, newest: &ClassicLayer<Self::Probes>) -> Option<PrefetchHint>;
 }
 
 impl ClassicFilter {
@@ -351,7 +349,7 @@ where
     #[inline]
     fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
         let newest = self.layers.last().filter(|layer| layer.bytes().len() as u64 >= min_bytes)?;
-        Some(S::prefetch_hint(ClassicHint::new(self.spec.keys(), newest)))
+        self.spec.prefetch_hint(newest)
     }
 
     #[inline]

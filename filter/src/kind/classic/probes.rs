@@ -1,9 +1,7 @@
 //! The bit positions of an item in a layer, and fast division by the number of bits.
 
-use std::fmt::Debug;
-
 use super::spec::{MAX_BITS, MAX_LOOKUP_PROBES};
-use crate::hash::{Hash, Hasher};
+use crate::hash::Hash;
 
 /// The probes of an item: its bit positions in a layer, in order.
 pub trait Probes: Copy + Default + 'static {
@@ -11,11 +9,6 @@ pub trait Probes: Copy + Default + 'static {
     /// present. Setting more bits only makes look-ups longer, so an item that was found by reaching the limit is found
     /// from then on.
     const MAX_OF_LOOKUP: u32;
-    /// What the hash of an item depends on.
-    type Keys: Copy + Debug;
-
-    /// Returns the hash function.
-    fn hasher(keys: &Self::Keys) -> Hasher<'_>;
 
     /// Returns the probes in a layer with this number of bits.
     fn new(hash: Hash, modulus: Modulus) -> Self;
@@ -68,12 +61,6 @@ pub struct ClassicProbes {
 
 impl Probes for ClassicProbes {
     const MAX_OF_LOOKUP: u32 = MAX_LOOKUP_PROBES;
-    type Keys = Hasher<'static>;
-
-    #[inline]
-    fn hasher(keys: &Hasher<'static>) -> Hasher<'static> {
-        *keys
-    }
 
     #[inline]
     fn new(hash: Hash, modulus: Modulus) -> ClassicProbes {

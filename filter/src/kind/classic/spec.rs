@@ -1,7 +1,7 @@
 //! The parameters of classic filters and of their layers, and the sizes of the layers.
 
 use super::ChainSpec;
-use super::layer::ClassicHint;
+use super::layer::{ClassicHint, ClassicLayer};
 use super::probes::ClassicProbes;
 use crate::error::Error;
 use crate::hash::Hasher;
@@ -89,6 +89,12 @@ impl ClassicSpec {
         }
     }
 
+    /// Returns the hash function of the filter.
+    #[inline]
+    fn murmur(&self) -> Hasher<'static> {
+        if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
+    }
+
     /// Returns a layer for `capacity` items with an error rate of its own.
     fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
         if capacity == 0 || error_rate <= 0.0 {
@@ -136,12 +142,7 @@ impl ChainSpec for ClassicSpec {
 
     #[inline]
     fn hasher(&self) -> Hasher<'_> {
-        self.keys()
-    }
-
-    #[inline]
-    fn keys(&self) -> Hasher<'static> {
-        if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
+        self.murmur()
     }
 
     fn hash_bits(&self) -> u8 {
@@ -170,8 +171,8 @@ impl ChainSpec for ClassicSpec {
     }
 
     #[inline]
-    fn prefetch_hint(hint: ClassicHint) -> PrefetchHint {
-        PrefetchHint::Classic(hint)
+    fn prefetch_hint(&self, newest: &ClassicLayer) -> Option<PrefetchHint> {
+        Some(PrefetchHint::Classic(ClassicHint::new(self.murmur(), newest)))
     }
 }
 

@@ -18,7 +18,7 @@ use super::{Content, CreateParams, PrefetchHint};
 use crate::error::{Error, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::kind::Kind;
-use crate::kind::classic::layer::{ClassicHint, ClassicLayer};
+use crate::kind::classic::layer::ClassicLayer;
 use crate::kind::classic::probes::{Modulus, Probes};
 use crate::kind::classic::spec::{ClassicLayerSpec, MAX_BITS};
 use crate::kind::classic::{ChainSpec, ClassicFilter};
@@ -103,11 +103,6 @@ impl ChainSpec for ValkeySpec {
         Hasher::Sip { seed: &self.seed }
     }
 
-    #[inline]
-    fn keys(&self) -> [u8; SEED_BYTES] {
-        self.seed
-    }
-
     fn hash_bits(&self) -> u8 {
         64
     }
@@ -137,9 +132,10 @@ impl ChainSpec for ValkeySpec {
         Err(MergeError::MergedValkey)
     }
 
+    /// Returns `None`: with a seed of 32 bytes, the hints of all kinds would be larger, and slower to copy.
     #[inline]
-    fn prefetch_hint(hint: ClassicHint<ValkeyProbes>) -> PrefetchHint {
-        PrefetchHint::Valkey(hint)
+    fn prefetch_hint(&self, _newest: &ClassicLayer<ValkeyProbes>) -> Option<PrefetchHint> {
+        None
     }
 }
 
@@ -194,12 +190,6 @@ pub struct ValkeyProbes {
 impl Probes for ValkeyProbes {
     /// An absent item takes about two probes a layer, so a filter that was filled by additions never reaches it.
     const MAX_OF_LOOKUP: u32 = 4 * MAX_LAYERS as u32;
-    type Keys = [u8; SEED_BYTES];
-
-    #[inline]
-    fn hasher(seed: &[u8; SEED_BYTES]) -> Hasher<'_> {
-        Hasher::Sip { seed }
-    }
 
     #[inline]
     fn new(hash: Hash, _modulus: Modulus) -> ValkeyProbes {
