@@ -15,6 +15,7 @@ use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
 use crate::family::{BLOOM, CUCKOO, Family, Verb};
 use crate::ffi::{OK, call};
+use crate::lookahead;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
@@ -217,6 +218,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 /// `value` must come from [`into_value`], and nobody may use it afterwards.
 pub(crate) unsafe extern "C" fn free(value: *mut c_void) {
     catch_panic(c"free", (), || {
+        lookahead::forget(value.cast());
         // SAFETY: the server hands back one of our values, and no longer uses it.
         let filter = unsafe { Box::from_raw(value.cast::<Filter>()) };
         statistics::on_free(&filter);
@@ -275,6 +277,7 @@ unsafe extern "C" fn defrag(
             if call!(RedisModule_DefragCursorGet(ctx, &raw mut start)) != OK {
                 start = 0;
             }
+            lookahead::forget((*value).cast());
             if start == 0
                 && let Some(moved) = NonNull::new((*value).cast()).and_then(relocate)
             {

@@ -7,9 +7,9 @@
 //! ```text
 //!  registration                             registers everything with the server when it loads the module
 //!  commands/                                the commands
-//!  filter_key   lookahead                   keys that hold filters; prefetching before a command runs
+//!  filter_key                               keys that hold filters
 //!  datatype     info_section                callbacks of the data types; the section of INFO
-//!  admission                                decides whether a filter may take more memory
+//!  admission    lookahead                   decides whether a filter may take more memory; prefetches before a command
 //!  configuration                            the settings
 //!  callback                                 guards every call from C: panics, arity, safe wrappers
 //!  rejection                                rejected commands, for the log and INFO

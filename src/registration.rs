@@ -47,8 +47,8 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
 ///   that time, and become visible when all have arrived.
 ///
 /// The module keeps these promises because no filter refers to another filter or to its key. The state outside the key
-/// space is never wrong either: [`lookahead`] holds only hints, which stay harmless when a filter is freed, and
-/// [`statistics`] changes together with the values.
+/// space is never wrong either: [`lookahead`] forgets a filter before it is freed, and [`statistics`]
+/// changes together with the values.
 ///
 /// [`lookahead`]: crate::lookahead
 /// [`statistics`]: crate::statistics

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
-use crate::array::{Bytes, RawSpan};
+use crate::array::{self, Bytes};
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
@@ -375,7 +375,7 @@ impl ClassicLayer {
         self.bytes().len() > IN_CACHE
     }
 
-    /// Prefetches all memory that an insertion of the item reads.
+    /// Prefetches all probes of an item.
     #[inline]
     pub fn prefetch_insert(&self, hash: Hash) {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
@@ -509,8 +509,8 @@ impl ClassicLayer {
 
     #[inline]
     fn prefetch_next(&self, probes: &mut ClassicProbes, count: u32) {
-        let bytes = self.bytes.span();
-        (0..count).for_each(|_| bytes.prefetch(probes.next(self.modulus) / 8));
+        let start = self.bytes().as_ptr();
+        (0..count).for_each(|_| array::prefetch(start.wrapping_add(probes.next(self.modulus) / 8)));
     }
 }
 
@@ -580,34 +580,6 @@ fn contains_batch(layers: &[ClassicLayer], hashes: &[Hash], found: &mut [bool]) 
         let present = layer.present(hashes, absent);
         present.iter().for_each(|item| found[item] = true);
         absent = absent.without(present);
-    }
-}
-
-/// The address of the newest layer of a filter, which may be gone, and the filter's hash function.
-#[derive(Clone, Copy, Debug)]
-pub struct ClassicHint {
-    bytes: RawSpan<1>,
-    modulus: Modulus,
-    probes: u32,
-    hasher: Hasher,
-}
-
-impl ClassicHint {
-    /// Returns the hint for a filter's newest layer.
-    #[inline]
-    pub fn new(filter: &ClassicSpec, newest: &ClassicLayer) -> ClassicHint {
-        ClassicHint {
-            bytes: newest.bytes.span(),
-            modulus: newest.modulus,
-            probes: newest.spec.probes,
-            hasher: filter.hasher(),
-        }
-    }
-
-    /// Prefetches all probes of an item.
-    pub fn prefetch(&self, item: &[u8]) {
-        let mut probes = ClassicProbes::new(self.hasher.hash(item), self.modulus);
-        (0..self.probes).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }
 

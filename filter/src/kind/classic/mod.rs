@@ -5,7 +5,7 @@ pub mod layer;
 
 use std::ptr::NonNull;
 
-use super::{CreateParams, Kind, PrefetchHint};
+use super::{CreateParams, Kind};
 use crate::array;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -14,7 +14,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{InsertOptions, Parameters};
-use layer::{ClassicHint, ClassicLayer, ClassicLayerSpec, ClassicSpec};
+use layer::{ClassicLayer, ClassicLayerSpec, ClassicSpec};
 
 /// A chain of layers, oldest first, and their common parameters.
 pub struct ClassicFilter {
@@ -285,10 +285,10 @@ impl Kind for ClassicFilter {
         layer::prefetch(&self.layers, hashes);
     }
 
-    #[inline]
-    fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
-        let newest = self.layers.last().filter(|layer| layer.bytes().len() as u64 >= min_bytes)?;
-        Some(PrefetchHint::Classic(ClassicHint::new(&self.spec, newest)))
+    fn look_ahead(&self, hash: Hash) {
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch_insert(hash);
+        }
     }
 
     #[inline]
