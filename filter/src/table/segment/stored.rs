@@ -1,6 +1,6 @@
 //! Segments as bytes.
 //!
-//! The bytes may come from anywhere. [`Segment::decode`] checks the structure, and [`Segment::is_sound`] checks the
+//! The bytes may come from anywhere. [`Segment::decode`] checks the structure, and [`Segment::checked_weight`] checks the
 //! entries.
 
 #![warn(clippy::arithmetic_side_effects)]
