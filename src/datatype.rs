@@ -16,6 +16,7 @@ use crate::callback::catch_panic;
 use crate::family::{BLOOM, CUCKOO, Family, Verb};
 use crate::ffi::{OK, call};
 use crate::lookahead;
+use crate::names::named;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
@@ -144,7 +145,7 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
             Ok(filter) => into_value(filter),
             Err(error) => {
                 let rejection = Error::decoding(error, admission.limit());
-                let limit = rejection.limit().map_or(String::new(), |limit| format!(", {limit}"));
+                let limit = rejection.limit().map_or(String::new(), |limit| format!(", {}", named(limit)));
                 statistics::count_rejection(rejection);
                 if server.is_replicated_or_loading() {
                     statistics::count_replicated_rejection();

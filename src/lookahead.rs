@@ -26,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::callback::catch_panic;
 use crate::configuration;
-use crate::family::{BLOOM, CUCKOO, Family};
+use crate::family;
 use crate::ffi::call;
 use crate::server::{Arg, Context};
 use oxbloom_filter::Filter;
@@ -104,11 +104,7 @@ unsafe extern "C" fn look_ahead(command: *mut raw::RedisModuleCommandFilterCtx) 
         // SAFETY: the command has three arguments, which live for the time of the call.
         let [name, key, item] =
             [0, 1, 2].map(|index| unsafe { Arg::new(call!(RedisModule_CommandFilterArgGet(command, index))) });
-        let is_of = |family: &Family| {
-            let prefix = family.prefix.as_bytes();
-            name.bytes().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-        };
-        if !is_of(&BLOOM) && !is_of(&CUCKOO) {
+        if !family::may_have(name.bytes()) {
             return;
         }
         let key = xxh3_64(key.bytes());

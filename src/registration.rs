@@ -9,6 +9,7 @@ use crate::configuration;
 use crate::datatype;
 use crate::ffi::call;
 use crate::info_section;
+use crate::names::{named, names};
 use crate::server::{Args, Context, clock, feature};
 
 /// Registers everything. Errors are messages for the log.
@@ -19,7 +20,10 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     if !datatype::register(ctx) {
         return Err("the server rejected the data types".to_owned());
     }
-    commands::register_all(ctx).map_err(|name| format!("the server rejected {}", name.to_string_lossy()))?;
+    commands::register_all(ctx).map_err(|name| {
+        let name = name.to_string_lossy();
+        format!("the server rejected the name '{name}': another module has it, choose another prefix")
+    })?;
     if !info_section::register(ctx) {
         return Err("the server rejected the section of INFO".to_owned());
     }
@@ -30,10 +34,10 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     clock::register(ctx);
     let version = env!("CARGO_PKG_VERSION");
     let settings = configuration::describe();
-    ctx.log_notice(&format!(
-        "oxbloom {version} loaded as 'bf', so RedisBloom and valkey-bloom, which have the same name, cannot be loaded: {settings}"
-    ));
+    let meaning = names().meaning();
+    ctx.log_notice(&format!("oxbloom {version} loaded as {meaning}: {settings}"));
     if let Some(missing) = feature::missing_features() {
+        let missing = named(&missing);
         ctx.log_notice(&format!("this server lacks optional features, which are off (nothing to do): {missing}"));
     }
     Ok(())

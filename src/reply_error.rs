@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString};
 
 use oxbloom_filter::{DecodeError, MergeError, Mismatch};
 
+use crate::names::{named, names};
 use crate::rejection_reason::Reason;
 use crate::server::Args;
 
@@ -63,7 +64,8 @@ macro_rules! errors {
         }
 
         impl Error {
-            /// Returns the text of the reply, without the leading minus.
+            /// Returns the text of the reply, without the leading minus, and with the usual names of commands and
+            /// settings: [`named`] shows it with those on this server.
             pub(crate) fn text(self) -> &'static CStr {
                 match self {
                     $($(Error::$name $(($value))? => $text,)*)*
@@ -197,12 +199,13 @@ errors! {
 impl Error {
     /// Returns the text of the reply to a command with these arguments.
     pub(crate) fn reply(self, args: Args) -> Cow<'static, CStr> {
+        let owned = |text: String| CString::new(text).map_or(Cow::Borrowed(self.text()), Cow::Owned);
         match self {
             Error::UnknownOption(position) => {
-                let text = format!("ERR unknown option '{}': correct or remove it", args.at(position as usize).shown());
-                CString::new(text).map_or(Cow::Borrowed(self.text()), Cow::Owned)
+                owned(format!("ERR unknown option '{}': correct or remove it", args.at(position as usize).shown()))
             }
-            _ => Cow::Borrowed(self.text()),
+            _ if names().are_usual() => Cow::Borrowed(self.text()),
+            _ => owned(named(&self.text().to_string_lossy()).to_string()),
         }
     }
 

@@ -9,6 +9,7 @@ use redis_module::raw;
 use crate::callback::{OTHER_KEY_FLAGS, Route};
 use crate::family::Family;
 use crate::ffi::{OK, call};
+use crate::names::named;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, feature};
 
@@ -29,9 +30,9 @@ pub(super) struct Command {
 /// Declares a command of the `FAMILY` where the macro is used, with a callback that runs its handler.
 macro_rules! command {
     ($verb:ident, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {{
-        const ROUTE: $crate::callback::Route = $crate::callback::Route {
-            name: FAMILY.name($crate::family::Verb::$verb),
+        static ROUTE: $crate::callback::Route = $crate::callback::Route {
             family: FAMILY,
+            verb: $crate::family::Verb::$verb,
             arity: $arity,
             handler: $handler,
         };
@@ -203,11 +204,11 @@ impl Argument {
 
 /// Registers the commands of a family. The error is the name of the first command that the server rejects.
 pub(super) fn register(ctx: &Context, family: &Family, commands: &[Command]) -> Result<(), &'static CStr> {
-    if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx, family.category) {
-        return Err(family.category);
+    if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx, family.category()) {
+        return Err(family.category());
     }
     for command in commands {
-        command.register(ctx).ok_or(command.route.name)?;
+        command.register(ctx).ok_or(command.route.name())?;
     }
     Ok(())
 }
@@ -221,7 +222,7 @@ fn add_category(ctx: &Context, name: &CStr) -> bool {
 
 impl Command {
     fn register(&self, ctx: &Context) -> Option<()> {
-        let name = self.route.name.as_ptr();
+        let name = self.route.name().as_ptr();
         let flags = self.flags();
         let callback = Some(self.callback);
         // SAFETY: the context is alive, the texts end with a NUL and are copied, and the callback is of the type that
@@ -254,7 +255,7 @@ impl Command {
 
     fn categories(&self) -> CString {
         let kind = if self.access == Access::Read { "read" } else { "write" };
-        join(&[&self.route.family.category.to_string_lossy(), kind, if self.fast { "fast" } else { "slow" }])
+        join(&[&self.route.family.category().to_string_lossy(), kind, if self.fast { "fast" } else { "slow" }])
     }
 
     /// Describes the command to the server.
@@ -276,9 +277,10 @@ impl Command {
             [Some(key_spec), self.other_keys_spec(key_spec), Some(end)].into_iter().flatten().collect();
         let mut arguments = RawArguments::new(&(self.arguments)());
         arguments.raw.insert(0, raw_argument(c"key", ArgumentKind::Key(0)));
+        let summary = CString::new(named(&self.summary.to_string_lossy()).to_string()).unwrap_or_default();
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
-            summary: self.summary.as_ptr(),
+            summary: summary.as_ptr(),
             complexity: self.complexity.as_ptr(),
             since: c"0.1.0".as_ptr(),
             history: ptr::null_mut(),

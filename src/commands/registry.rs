@@ -13,7 +13,7 @@ use crate::family::{BLOOM, Family};
 use crate::server::Arity;
 
 /// The family of all commands in this file.
-pub(super) const FAMILY: &Family = &BLOOM;
+pub(super) static FAMILY: &Family = &BLOOM;
 
 const PARAMETERS: [Argument; 2] = [
     Argument::required(

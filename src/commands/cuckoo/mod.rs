@@ -23,7 +23,7 @@ use crate::family::{CUCKOO, Family};
 use crate::server::Arity;
 
 /// The family of all commands in this file.
-pub(super) const FAMILY: &Family = &CUCKOO;
+pub(super) static FAMILY: &Family = &CUCKOO;
 
 /// All commands, each declared once.
 pub(super) static COMMANDS: &[Command] = &[
