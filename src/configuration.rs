@@ -221,19 +221,12 @@ pub(crate) fn describe() -> String {
     format!("{rate_name} {}, {}, {}", error_rate().get(), numbers.join(", "), choices.join(", "))
 }
 
-/// Parses `name value` pairs given to loadmodule. Errors are messages for the log.
+/// Parses the `name value` pairs given to loadmodule, except for the module's [names](Names::read). Errors are messages
+/// for the log.
 pub(crate) fn read_arguments(args: Args) -> Result<(), String> {
-    for pair in args.chunks(2) {
-        let name = pair.at(0).lossy();
-        if pair.len() < 2 {
-            return Err(format!("argument '{name}' has no value: write a value after each name"));
-        }
-        if Names::are_read_from(&name) {
-            continue;
-        }
-        read_argument(&name, pair.at(1))?;
-    }
-    Ok(())
+    let pairs = args.chunks(2).map(|pair| (pair.at(0).lossy(), pair.at(1)));
+    let mut settings = pairs.filter(|(name, _)| !Names::are_read_from(name));
+    settings.try_for_each(|(name, value)| read_argument(&name, value))
 }
 
 /// Parses one pair. `ERROR_RATE`, `bf-error-rate`, `bf.error-rate` and `error-rate` are the same setting. `bf` may also

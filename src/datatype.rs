@@ -2,6 +2,9 @@
 //!
 //! Our own filters have the type `oxbloom--`, or `oxcuckoo-` if they stand for cuckoo filters. Classic filters have
 //! RedisBloom's types, `MBbloom--` and `MBbloomCF`, so that RedisBloom can read their files and we can read its files.
+//! Beside RedisBloom, which then owns these types, they have the types `oxclassBF` and `oxclassCF`, with the same bytes.
+//! These are registered on every server, so that filters keep working when the [names](crate::names) of the module
+//! change.
 //!
 //! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `LOADCHUNK` commands.
 
@@ -16,7 +19,7 @@ use crate::callback::catch_panic;
 use crate::family::{BLOOM, CUCKOO, Family, Verb};
 use crate::ffi::{OK, call};
 use crate::lookahead;
-use crate::names::named;
+use crate::names::{named, names};
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
@@ -26,19 +29,23 @@ use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding};
 /// A data type: the values of an encoding.
 struct DataType {
     encoding: Encoding,
+    /// The name of the type that has such values beside the module that owns the usual type.
+    beside: Option<&'static CStr>,
     /// The family whose commands create and use the values.
     family: &'static Family,
     rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
-    /// The server's handle of the type.
+    /// The server's handle of the type of new values.
     handle: AtomicPtr<raw::RedisModuleType>,
+    /// The server's handle of the type `beside`, if new values have another. Null otherwise.
+    beside_handle: AtomicPtr<raw::RedisModuleType>,
 }
 
 /// All data types, by [`Encoding`].
 static TYPES: [DataType; Encoding::ALL.len()] = [
     DataType::new::<{ Encoding::Own as usize }>(&BLOOM),
     DataType::new::<{ Encoding::OwnCuckoo as usize }>(&CUCKOO),
-    DataType::new::<{ Encoding::Cuckoo as usize }>(&CUCKOO),
-    DataType::new::<{ Encoding::Classic as usize }>(&BLOOM),
+    DataType { beside: Some(c"oxclassCF"), ..DataType::new::<{ Encoding::Cuckoo as usize }>(&CUCKOO) },
+    DataType { beside: Some(c"oxclassBF"), ..DataType::new::<{ Encoding::Classic as usize }>(&BLOOM) },
 ];
 
 /// Returns the server's handle of a filter's data type.
@@ -55,20 +62,43 @@ pub(crate) fn family_of(filter: &Filter) -> &'static Family {
 #[inline]
 pub(crate) fn belongs_to(handle: *mut raw::RedisModuleType, family: &Family) -> bool {
     TYPES.iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle && data_type.family == family)
+        || is_beside(handle, family)
 }
 
-/// Registers the data types. Returns false if the server rejects one.
-pub(crate) fn register(ctx: &Context) -> bool {
-    TYPES.iter().all(|data_type| data_type.register(ctx))
+/// Returns true if values of this type are filters for the commands of a family, in the type that they have beside the
+/// module that owns the usual one. Not inlined: hardly any key has such a value while new ones have the usual type.
+#[cold]
+#[inline(never)]
+fn is_beside(handle: *mut raw::RedisModuleType, family: &Family) -> bool {
+    let has_it = |data_type: &DataType| data_type.beside_handle.load(Ordering::Relaxed) == handle;
+    !handle.is_null() && TYPES.iter().any(|data_type| has_it(data_type) && data_type.family == family)
+}
+
+/// Registers the data types. The error is the name of the first that the server rejects.
+pub(crate) fn register(ctx: &Context) -> Result<(), &'static CStr> {
+    let is_alone = names().are_usual();
+    for data_type in &TYPES {
+        // A usual type of another module is left alone, even if that module is loaded later.
+        let name = data_type.beside.filter(|_| !is_alone).unwrap_or(data_type.encoding.type_name());
+        data_type.handle.store(data_type.create(ctx, name)?, Ordering::Relaxed);
+    }
+    for data_type in TYPES.iter().filter(|_| is_alone) {
+        if let Some(name) = data_type.beside {
+            data_type.beside_handle.store(data_type.create(ctx, name)?, Ordering::Relaxed);
+        }
+    }
+    Ok(())
 }
 
 impl DataType {
     const fn new<const ENCODING: usize>(family: &'static Family) -> DataType {
         DataType {
             encoding: Encoding::ALL[ENCODING],
+            beside: None,
             family,
             rdb_load: rdb_load::<ENCODING>,
             handle: AtomicPtr::new(ptr::null_mut()),
+            beside_handle: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -79,7 +109,8 @@ impl DataType {
         data_type
     }
 
-    fn register(&self, ctx: &Context) -> bool {
+    /// Creates a type of this name. The error is the name, if the server rejects it.
+    fn create(&self, ctx: &Context, name: &'static CStr) -> Result<*mut raw::RedisModuleType, &'static CStr> {
         let mut methods = raw::RedisModuleTypeMethods {
             version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
             rdb_load: Some(self.rdb_load),
@@ -103,11 +134,8 @@ impl DataType {
         };
         let version = self.encoding.version() as c_int;
         // SAFETY: the context is alive, the name has nine characters and a NUL, and the server copies the methods.
-        let handle = unsafe {
-            call!(RedisModule_CreateDataType(ctx.as_raw(), self.encoding.type_name().as_ptr(), version, &mut methods))
-        };
-        self.handle.store(handle, Ordering::Relaxed);
-        !handle.is_null()
+        let handle = unsafe { call!(RedisModule_CreateDataType(ctx.as_raw(), name.as_ptr(), version, &mut methods)) };
+        if handle.is_null() { Err(name) } else { Ok(handle) }
     }
 }
 

@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::family;
+use crate::ffi::call;
 use crate::load_time::LoadTime;
 use crate::server::Args;
 
@@ -26,10 +27,15 @@ impl Names {
     const MAX_PREFIX: usize = 16;
     const MAX_MODULE: usize = 32;
 
-    /// Reads the names from the arguments of `loadmodule`, and ignores other arguments. Errors are messages for the log.
+    /// Reads the names from the arguments of `loadmodule`: pairs of which the others are settings. Errors are messages
+    /// for the log.
     pub(crate) fn read(args: Args) -> Result<Names, String> {
+        if let Some(single) = args.chunks(2).find(|pair| pair.len() < 2) {
+            let name = single.at(0).lossy();
+            return Err(format!("argument '{name}' has no value: write a value after each name"));
+        }
         let value = |name: &str, max: usize| {
-            let pair = args.chunks(2).filter(|pair| pair.len() == 2 && pair.at(0).is(name)).last();
+            let pair = args.chunks(2).filter(|pair| pair.at(0).is(name)).last();
             pair.map(|pair| checked(name, &pair.at(1).lossy(), max)).transpose()
         };
         let prefix = value("prefix", Names::MAX_PREFIX)?;
@@ -70,7 +76,10 @@ impl Names {
         if self.are_usual() {
             return format!("'{module}', so RedisBloom and valkey-bloom, which have the same name, cannot be loaded");
         }
-        format!("'{module}' with the commands {prefix}BF.* and {prefix}CF.*, beside any module named 'bf'")
+        format!(
+            "'{module}' with the commands {prefix}BF.* and {prefix}CF.*, beside any module named 'bf': that module's filters are its \
+             own, and classic filters created here have other data types (nothing to do)"
+        )
     }
 
     /// Gives the module and its commands these names.
@@ -107,9 +116,11 @@ pub(crate) fn names() -> &'static Names {
     NAMES.get()
 }
 
-/// Returns true if the module is loaded, under the names of [`names`].
+/// Returns true if the server has the module already, under the names of [`names`].
 pub(crate) fn are_in_use() -> bool {
-    IN_USE.load(Ordering::Relaxed)
+    // SAFETY: the name ends with a NUL.
+    let is_taken = || unsafe { call!(RedisModule_IsModuleNameBusy(names().module.as_ptr())) } != 0;
+    IN_USE.load(Ordering::Relaxed) && is_taken()
 }
 
 /// Keeps the names for good, since the module is loaded.

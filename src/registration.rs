@@ -17,9 +17,10 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     configuration::read_arguments(args)?;
     // SAFETY: the context is alive, and the module keeps the promises of the options.
     unsafe { call!(RedisModule_SetModuleOptions(ctx.as_raw(), options())) };
-    if !datatype::register(ctx) {
-        return Err("the server rejected the data types".to_owned());
-    }
+    datatype::register(ctx).map_err(|name| {
+        let name = name.to_string_lossy();
+        format!("the server rejected the data type '{name}': another module has it, load only one of the two")
+    })?;
     commands::register_all(ctx).map_err(|name| {
         let name = name.to_string_lossy();
         format!("the server rejected the name '{name}': another module has it, choose another prefix")

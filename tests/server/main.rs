@@ -1,6 +1,7 @@
 //! Tests of the module in a real server, from a client's point of view.
 
 mod access;
+mod beside;
 mod classic;
 mod commands;
 mod configuration;
