@@ -71,6 +71,12 @@ impl Family {
         });
     }
 
+    /// Returns the name of a command of another module, which has the usual names, in upper case.
+    pub(crate) fn usual_name(&self, verb: Verb) -> CString {
+        let name = format!("{}{}", self.start, Verb::SPELLED[verb as usize]);
+        CString::new(name.to_ascii_uppercase()).unwrap_or_default()
+    }
+
     /// Returns the ACL category of the commands.
     pub(crate) fn category(&self) -> &'static CStr {
         self.names.get().category
@@ -114,6 +120,8 @@ verbs! {
     Scandump Loadchunk Debug
     // Only cuckoo filters.
     Addnx Insertnx Compact Convert
+    // Only beside another module.
+    Import
     // An event: the filter forgot items.
     Expire
     #[cfg(feature = "fault-injection")] Panic

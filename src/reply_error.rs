@@ -147,6 +147,7 @@ errors! {
         TooManyItems => c"ERR too many items: a packed command takes at most 16777216";
         UnknownInformation => c"Invalid information value";
         CannotCreate => c"ERR could not create filter";
+        BadImportCursor => c"ERR bad cursor: CURSOR takes the cursor of the last reply";
         ScanCursor => c"Second argument must be numeric";
         LoadCursor => c"ERR Second argument must be numeric";
     }
@@ -156,6 +157,9 @@ errors! {
         NothingToRemoveFrom => c"Not found";
         NothingToCompact => c"Cuckoo filter was not found";
         Exists => c"ERR item exists";
+        NoOtherModule => c"ERR no other module on this server has filters to import: load RedisBloom beside this module";
+        NoImport => c"ERR no import is at this cursor: start again without CURSOR";
+        EmptySource => c"ERR the source is empty: create the new filter with CF.RESERVE";
     }
     Some(Reason::Mismatch) => {
         OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";
@@ -164,6 +168,8 @@ errors! {
         OtherWindow => c"ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
         TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
         MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
+        SourceChanged => c"ERR the source changed during the import: import again without CURSOR, while no client writes to it";
+        ImportDiffers => c"ERR the imported filter differs from the source, and was removed: report it";
         NotCounting => c"ERR this filter does not support BF.DEL and BF.COUNT: create it with BF.RESERVE key error_rate capacity COUNTING";
         SourcesDiffer(parameter: Mismatch) => merge_mismatch(parameter);
         IntersectedLayers => c"ERR cannot intersect filters that have grown: create them with a larger capacity";

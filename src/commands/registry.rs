@@ -8,7 +8,7 @@ use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command}
 #[cfg(feature = "fault-injection")]
 use super::fault_injection;
 use super::option_rows::{self, Creator};
-use super::{add, counting, dump, info, merge, packed, packing, query, reserve};
+use super::{add, counting, dump, import, info, merge, packed, packing, query, reserve};
 use crate::family::{BLOOM, Family};
 use crate::server::Arity;
 
@@ -182,6 +182,14 @@ pub(super) static COMMANDS: &[Command] = &[
             Argument::required(c"iterator", ArgumentKind::Integer),
             Argument::required(c"data", ArgumentKind::String),
         ],
+    },
+    command! {
+        Import, import::import, Arity { min: 3, max: 5 }, keys: Keys::AndNew,
+        access: Access::Import,
+        fast: false,
+        summary: c"Copies a Bloom filter of another module into a filter of this module, a chunk at a time.",
+        complexity: c"O(N), where N is the size of the chunk",
+        arguments: || import::ARGUMENTS.to_vec(),
     },
     command! {
         Debug, info::debug, Arity::exactly(2),

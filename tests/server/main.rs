@@ -10,6 +10,7 @@ mod cuckoo;
 mod datatype;
 mod expiry;
 mod forgetting;
+mod importing;
 mod lookahead;
 mod memory;
 mod merging;
