@@ -17,14 +17,15 @@ use redis_module::raw;
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
 use crate::family::{BLOOM, CUCKOO, Family, Verb};
-use crate::ffi::{OK, call};
+use crate::ffi::{FAILED, OK, call};
 use crate::lookahead;
 use crate::names::{named, names};
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
-use oxbloom_filter::Filter;
-use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding};
+use crate::written_prefix;
+use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding, Sink, Source};
+use oxbloom_filter::{DecodeError, Filter};
 
 /// A data type: the values of an encoding.
 struct DataType {
@@ -111,6 +112,8 @@ impl DataType {
 
     /// Creates a type of this name. The error is the name, if the server rejects it.
     fn create(&self, ctx: &Context, name: &'static CStr) -> Result<*mut raw::RedisModuleType, &'static CStr> {
+        // One type has the field of the module.
+        let is_own = self.encoding == Encoding::Own;
         let mut methods = raw::RedisModuleTypeMethods {
             version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
             rdb_load: Some(self.rdb_load),
@@ -119,9 +122,9 @@ impl DataType {
             mem_usage: Some(mem_usage),
             digest: Some(digest),
             free: Some(free),
-            aux_load: None,
+            aux_load: is_own.then_some(aux_load),
             aux_save: None,
-            aux_save_triggers: 0,
+            aux_save_triggers: if is_own { raw::REDISMODULE_AUX_BEFORE_RDB as c_int } else { 0 },
             free_effort: Some(free_effort),
             unlink: None,
             copy: Some(copy),
@@ -130,7 +133,7 @@ impl DataType {
             free_effort2: None,
             unlink2: None,
             copy2: None,
-            aux_save2: None,
+            aux_save2: is_own.then_some(aux_save),
         };
         let version = self.encoding.version() as c_int;
         // SAFETY: the context is alive, the name has nine characters and a NUL, and the server copies the methods.
@@ -170,6 +173,8 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
         let version = u64::try_from(version).unwrap_or(u64::MAX);
         let decoded = Encoding::ALL[ENCODING].read(version, &mut file, &mut |bytes| admission.admits(bytes));
         match decoded {
+            // Only after all is read: the server takes a value that is not read to its end for damaged.
+            Ok(_) if !written_prefix::may_load(&server) => ptr::null_mut(),
             Ok(filter) => into_value(filter),
             Err(error) => {
                 let rejection = Error::decoding(error, admission.limit());
@@ -201,6 +206,27 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
         let mut write = |chunk: DumpChunk| file.write_command(loadchunk, key, chunk.cursor, &chunk.data);
         codec::dump(filter).all(|chunk| chunk.map(&mut write).is_ok())
     });
+}
+
+/// Writes the prefix of the module before the keys. Servers before Redis 7.2 do not call this.
+unsafe extern "C" fn aux_save(rdb: *mut raw::RedisModuleIO, _when: c_int) {
+    // SAFETY: the server hands over a file for the time of the call.
+    let mut file = unsafe { Io::new(rdb) };
+    catch_panic(c"aux_save", (), || {
+        if !names().are_usual() && statistics::has_filters() {
+            Sink::string(&mut file, names().prefix.as_bytes());
+        }
+    });
+}
+
+unsafe extern "C" fn aux_load(rdb: *mut raw::RedisModuleIO, _version: c_int, _when: c_int) -> c_int {
+    // SAFETY: the server hands over a file for the time of the call.
+    let mut file = unsafe { Io::new(rdb) };
+    catch_panic(c"aux_load", FAILED, || {
+        let prefix: Result<_, DecodeError> = Source::string(&mut file);
+        let may_load = prefix.is_ok_and(|prefix| written_prefix::set(&Server::without_context(), prefix.as_ref()));
+        if may_load { OK } else { FAILED }
+    })
 }
 
 /// Runs a save. A callback cannot report to the server that it failed. So if the save fails in the child process that

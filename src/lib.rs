@@ -9,6 +9,7 @@
 //!  commands/                                the commands
 //!  filter_key                               keys that hold filters
 //!  datatype     info_section                callbacks of the data types; the section of INFO
+//!  written_prefix                           compares the prefix of data that are loaded with ours
 //!  admission    lookahead                   decides whether a filter may take more memory; prefetches before a command
 //!  configuration                            the settings
 //!  callback                                 guards every call from C: panics, arity, safe wrappers
@@ -39,6 +40,7 @@ mod rejection_reason;
 mod reply_error;
 mod server;
 mod statistics;
+mod written_prefix;
 
 use std::ffi::c_int;
 

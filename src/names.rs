@@ -3,7 +3,7 @@
 //! By default, the names are RedisBloom's, which every client knows, and a server cannot load both modules. With the
 //! argument `prefix OX`, everything named `bf`, `BF.…` or `CF.…` is named `oxbf`, `OXBF.…` or `OXCF.…`, and the module
 //! can run beside RedisBloom or valkey-bloom. Only the names change. The code and its texts have the usual names:
-//! [`family`](crate::family) spells those of commands, and [`named`] replaces those in texts.
+//! [`family`] spells those of commands, and [`named`] replaces those in texts.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
@@ -48,6 +48,11 @@ impl Names {
         let module = module.unwrap_or_else(|| format!("{prefix}{usual}")).to_ascii_lowercase();
         let module = CString::new(module).map_err(|error| error.to_string())?;
         Ok(Names { module: module.into(), prefix: prefix.to_ascii_uppercase() })
+    }
+
+    /// Returns a prefix that was read from a file, if a module can have it.
+    pub(crate) fn checked_prefix(prefix: &[u8]) -> Option<String> {
+        checked("prefix", str::from_utf8(prefix).ok()?, Names::MAX_PREFIX).ok()
     }
 
     /// Returns true if the commands have the usual names.

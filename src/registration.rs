@@ -11,6 +11,7 @@ use crate::ffi::call;
 use crate::info_section;
 use crate::names::{named, names};
 use crate::server::{Args, Context, clock, feature};
+use crate::written_prefix;
 
 /// Registers everything. Errors are messages for the log.
 pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
@@ -33,6 +34,7 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     }
     // Last: after a load that fails, servers before 7.2 would still call listeners to their events.
     clock::register(ctx);
+    written_prefix::register(ctx);
     let version = env!("CARGO_PKG_VERSION");
     let settings = configuration::describe();
     let meaning = names().meaning();

@@ -15,6 +15,7 @@ mod lookahead;
 mod memory;
 mod merging;
 mod observing;
+mod other_prefix;
 mod packed;
 mod panics;
 mod persistence;
