@@ -159,7 +159,7 @@ errors! {
         Exists => c"ERR item exists";
         NoOtherModule => c"ERR no other module on this server has filters to import: load RedisBloom beside this module";
         NoImport => c"ERR no import is at this cursor: start again without CURSOR";
-        EmptySource => c"ERR the source is empty: create the new filter with CF.RESERVE";
+        EmptySource => c"ERR the source is empty: create an empty filter instead";
     }
     Some(Reason::Mismatch) => {
         OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";

@@ -232,25 +232,23 @@ impl Import<'_> {
         }
         self.call(c"PERSIST", &[self.newkey])?;
         self.keyspace.notify_changed(self.ctx, self.newkey, Verb::Import);
-        let [theirs, ours] = [self.memory_usage(self.source)?, self.memory_usage(self.newkey)?];
         let ctx = self.ctx;
         let key = ReadKey::open(self.keyspace.reborrow(), ctx, self.newkey);
         let filter = key.filter()?.ok_or(Error::NotFound)?;
         let numbers = [
             (c"Number of items inserted", filter.len_at(0)),
             (c"Number of filters", filter.num_layers() as u64),
-            (c"Memory usage", ours),
-            (c"Memory usage of the source", theirs),
+            (c"Size", filter.memory_usage() as u64),
             (c"Items compared", SAMPLE),
-            (c"Items compared and found in both", found),
+            (c"Items found in both", found),
         ];
         let gained = if *ctx.family == CUCKOO {
-            "CF.CONVERT makes it a native filter, which does not fill up and has no limit of copies"
+            "CF.CONVERT makes it a native filter, which accepts items as long as there is memory"
         } else {
             "BF.MERGE and packed commands, and additions that change nothing are not replicated"
         };
         let texts = [
-            (c"Kept", "all bits, so all replies, and the hash, the growth and the dump, which moves it back"),
+            (c"Kept", "layout, bits, hash and growth, and so all replies; SCANDUMP copies it back"),
             (c"Gained", gained),
         ];
         reply(ctx, 0, [total, total], numbers.len() + texts.len());
@@ -280,12 +278,6 @@ impl Import<'_> {
         let theirs = found(&family.usual_name(Verb::Mexists), source)?;
         let ours = found(family.replicated_name(Verb::Mexists), unfinished)?;
         Ok((theirs == ours).then(|| ours.iter().filter(|&&found| found == Some(1)).count() as u64))
-    }
-
-    fn memory_usage(&mut self, key: Arg) -> Result<u64, Failure> {
-        let usage = self.ctx.string(b"USAGE");
-        let bytes = self.call(c"MEMORY", &[usage.as_arg(), key])?.value().integer();
-        Ok(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0))
     }
 
     /// Returns the key of the unfinished filter that has everything up to a cursor. It is in the slot of the new key.

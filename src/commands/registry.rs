@@ -187,7 +187,7 @@ pub(super) static COMMANDS: &[Command] = &[
         Import, import::import, Arity { min: 3, max: 5 }, keys: Keys::AndNew,
         access: Access::Import,
         fast: false,
-        summary: c"Copies a Bloom filter of another module into a filter of this module, a chunk at a time.",
+        summary: c"Copies a Bloom filter of another module into a filter of this module, a part at a time.",
         complexity: c"O(N), where N is the size of the chunk",
         arguments: || import::ARGUMENTS.to_vec(),
     },

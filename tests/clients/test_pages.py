@@ -4,8 +4,8 @@ Commands that a page types into redis-cli get the reply that it shows. The Pytho
 also when it runs again. Figures, names and errors are compared with a server or a file where that is possible.
 
 Other pages have tests of their own: `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`,
-`test_forgetting_page.py`, `test_pybloom_page.py`, `crawling/test_crawling_page.py`; `node/bloom.test.mjs` runs the code
-for node-redis.
+`test_beside_page.py`, `test_forgetting_page.py`, `test_pybloom_page.py`, `crawling/test_crawling_page.py`;
+`node/bloom.test.mjs` runs the code for node-redis.
 """
 
 import contextlib
@@ -74,6 +74,7 @@ def test_each_block_of_a_page_is_known_here(page):
 # The pages with commands for a shell, each with the test that pastes it. The commands of CONTRIBUTING.md do not run:
 # tests only check that the targets and folders that it names exist.
 PASTED = {
+    "docs/beside.md": "tests/clients/test_beside_page.py",
     "docs/commands/README.md": "tests/clients/test_command_pages.py",
     "docs/crawling.md": "tests/clients/crawling/test_crawling_page.py",
     "docs/forgetting.md": "tests/clients/test_forgetting_page.py",

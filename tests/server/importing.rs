@@ -102,7 +102,8 @@ fn an_imported_filter_has_the_bytes_of_the_source_also_after_the_same_additions(
             assert_eq!(reply, Reply::Integer(1), "{reserve}: {item}");
         }
         assert_eq!(number("Items compared"), 1000);
-        assert!(number("Memory usage") <= number("Memory usage of the source") + 512, "{verdict:?}");
+        let size = client.run("MEMORY USAGE new").integer();
+        assert!((size - 600..=size).contains(&number("Size")), "{size}: {verdict:?}");
         let gained = if family == Family::Bloom { "OXBF.MERGE" } else { "OXCF.CONVERT" };
         assert!(verdict.field("Gained").text().starts_with(gained), "{verdict:?}");
         assert_eq!(client.run("TTL new"), Reply::Integer(-1));
@@ -212,7 +213,7 @@ fn errors_say_what_to_do_and_change_nothing() {
         ("OXBF.IMPORT bloom ours", "ERR item exists"),
         ("OXBF.IMPORT bloom bloom", "ERR item exists"),
         ("OXBF.IMPORT bloom text", "ERR item exists"),
-        ("OXCF.IMPORT empty new", "ERR the source is empty: create the new filter with OXCF.RESERVE"),
+        ("OXCF.IMPORT empty new", "ERR the source is empty: create an empty filter instead"),
         ("OXBF.IMPORT bloom new CURSOR 32", NO_IMPORT),
         ("OXBF.IMPORT bloom new CURSOR 18446744073709551615", NO_IMPORT),
         ("OXBF.IMPORT bloom new CURSOR x", "ERR bad cursor: CURSOR takes the cursor of the last reply"),
