@@ -1,8 +1,8 @@
 //! Settings: the defaults of new filters, the memory limit of a filter, prefetching, and compatibility with RedisBloom.
 //!
 //! Every server reads them from the arguments of `loadmodule`, in RedisBloom's spelling or ours. From Redis 7 and
-//! Valkey 8 on, they are also CONFIG parameters named `bf.…`, or after the module's [name](crate::names). On Redis 8, those that its built-in RedisBloom has are
-//! also available under its names, `bf-…`.
+//! Valkey 8 on, they are also CONFIG parameters named `bf.…`, or after the module's [name](crate::names). On Redis 8,
+//! those that its built-in RedisBloom has are also available under its names, `bf-…`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -306,8 +306,9 @@ struct Registration {
 }
 
 impl Registration {
-    /// Returns the name `bf.name`. On Redis 8, RedisBloom's name is an alias of it, unless it may be RedisBloom's own. CONFIG REWRITE only writes the
-    /// first name; with two settings, it would write both, and changing one of the lines would have no effect.
+    /// Returns the name `bf.name`. On Redis 8, RedisBloom's name is an alias of it, unless it may be RedisBloom's own.
+    /// CONFIG REWRITE only writes the first name; with two settings, it would write both, and changing one of the lines
+    /// would have no effect.
     fn of(name: &CStr, redis_8_name: Option<&CStr>) -> Registration {
         match redis_8_name.filter(|_| names().are_usual() && feature::UNPREFIXED_CONFIG.is_offered()) {
             None => Registration { name: name.to_owned(), flags: raw::REDISMODULE_CONFIG_DEFAULT },

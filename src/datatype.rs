@@ -2,9 +2,9 @@
 //!
 //! Our own filters have the type `oxbloom--`, or `oxcuckoo-` if they stand for cuckoo filters. Classic filters have
 //! RedisBloom's types, `MBbloom--` and `MBbloomCF`, so that RedisBloom can read their files and we can read its files.
-//! Beside RedisBloom, which then owns these types, they have the types `oxclassBF` and `oxclassCF`, with the same bytes.
-//! These are registered on every server, so that filters keep working when the [names](crate::names) of the module
-//! change.
+//! Beside RedisBloom, which then owns these types, they have the types `oxclassBF` and `oxclassCF`, with the same
+//! bytes. These are registered on every server, so that filters keep working when the [names](crate::names) of the
+//! module change.
 //!
 //! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `LOADCHUNK` commands.
 

@@ -104,6 +104,11 @@ impl Cursor {
     fn loaded_of_chunk(self) -> usize {
         self.parts as usize * PART
     }
+
+    /// Returns the number of bytes that were loaded. A cursor is one more than the bytes before it.
+    fn loaded(self) -> u64 {
+        self.chunk.saturating_sub(HEADER_CURSOR) + self.loaded_of_chunk() as u64
+    }
 }
 
 /// A chunk of a dump.
@@ -141,15 +146,15 @@ impl Import<'_> {
             Some(cursor) => {
                 let unfinished = self.unfinished(cursor);
                 self.check_unchanged(unfinished.as_arg(), &header)?;
-                let Some(chunk) = self.source_chunk(cursor.chunk)? else {
+                if cursor.loaded() == total {
                     return self.finish(unfinished.as_arg(), total);
-                };
+                }
+                let chunk = self.source_chunk(cursor.chunk)?.ok_or(Error::BadData)?;
                 self.load_part(unfinished.as_arg(), cursor, &chunk)?
             }
         };
         self.call(c"PEXPIRE", &[self.unfinished(next).as_arg(), self.ctx.string(IDLE.as_bytes()).as_arg()])?;
-        let loaded = next.chunk - HEADER_CURSOR + next.loaded_of_chunk() as u64;
-        reply(self.ctx, next.number(), [loaded, total], 0);
+        reply(self.ctx, next.number(), [next.loaded(), total], 0);
         Ok(())
     }
 
@@ -189,8 +194,8 @@ impl Import<'_> {
     }
 
     /// Checks that the source still has the header with which the unfinished filter was created. The header counts the
-    /// items of each layer, so it changes with every item that is added or removed. Removes the filter if it differs: it
-    /// has parts of the source from different times, in which items may be missing.
+    /// items of each layer, so it changes with every item that is added or removed. Removes the filter if it differs:
+    /// it has parts of the source from different times, in which items may be missing.
     fn check_unchanged(&mut self, unfinished: Arg, header: &Chunk) -> Result<(), Failure> {
         let scandump = self.ctx.family.replicated_name(Verb::Scandump);
         let ours = self.chunk(scandump, unfinished, 0).map_err(|_| Error::NoImport)?.ok_or(Error::NoImport)?;
@@ -290,7 +295,9 @@ impl Import<'_> {
 
     /// Calls a command. An error that it replies with is a failure.
     fn call(&mut self, command: &CStr, arguments: &[Arg]) -> Result<CallReply, Failure> {
-        let reply = self.keyspace.call(self.ctx, command, arguments).ok_or(Error::NoOtherModule)?;
+        let is_unknown = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
+        let error = || if is_unknown() { Error::NoOtherModule } else { Error::Internal };
+        let reply = self.keyspace.call(self.ctx, command, arguments).ok_or_else(error)?;
         if reply.value().is_error() { Err(Failure::Called(reply)) } else { Ok(reply) }
     }
 }

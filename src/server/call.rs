@@ -12,8 +12,9 @@ use super::key::Keyspace;
 use crate::ffi::call;
 
 impl Keyspace<'_> {
-    /// Runs a command with these arguments, and replicates it if it is one of the server that changes a key. Permissions
-    /// of the client are not checked. Returns `None` if there is no such command, or the server cannot run it.
+    /// Runs a command with these arguments, and replicates it if it is one of the server that changes a key.
+    /// Permissions of the client are not checked. Returns `None` if there is no such command, or the server cannot run
+    /// it.
     pub(crate) fn call(&mut self, ctx: &Context, command: &CStr, arguments: &[Arg]) -> Option<CallReply> {
         let strings = arguments.as_ptr().cast::<*mut raw::RedisModuleString>();
         // SAFETY: the arguments match the format, an array of strings with its length. All are alive, and an `Arg` is a

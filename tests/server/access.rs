@@ -13,7 +13,7 @@ use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup};
 
 /// Creates the user `user` with only these rules, and connects as that user.
-fn user(server: &Server, rules: &str) -> Wire {
+pub(crate) fn user(server: &Server, rules: &str) -> Wire {
     let mut admin = Wire::resp2(server);
     let reply = admin.run(&format!("ACL SETUSER user reset on nopass {rules}"));
     assert_eq!(reply, Reply::simple("OK"), "{rules}");

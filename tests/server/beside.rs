@@ -7,7 +7,7 @@ use testkit::server::{server_version, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, copy_of, oxbloom, redisbloom};
 
-use crate::access::{serve_slots, start_node_of, wait_for_cluster};
+use crate::access::{serve_slots, start_node_of, user, wait_for_cluster};
 use crate::commands::{COMMANDS, WRONG_TYPE};
 
 /// The line that loads the module beside another.
@@ -168,9 +168,7 @@ fn permissions_use_the_categories_and_names_of_the_module() {
         ("~nat* +@oxbloom", "OXBF.ADD native a", "OXBF.ADD classic a"),
         ("%R~native +oxbf.exists +oxbf.add", "OXBF.EXISTS native a", "OXBF.ADD native a"),
     ] {
-        assert_eq!(admin.run(&format!("ACL SETUSER user reset on nopass {rule}")), Reply::simple("OK"), "{rule}");
-        let mut client = Wire::resp2(&server);
-        client.run("AUTH user x");
+        let mut client = user(&server, rule);
         assert!(!client.run(allowed).is_error(), "{rule}: {allowed}");
         assert!(client.run(denied).error_text().starts_with("NOPERM"), "{rule}: {denied}");
     }

@@ -5,9 +5,9 @@ use testkit::persistence::aof_commands;
 use testkit::replication::{start_replica, wait_for_replica};
 use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup, copy_of};
+use testkit::{Setup, copy_of};
 
-use crate::access::{serve_slots, start_node_of, wait_for_cluster};
+use crate::access::{serve_slots, start_node_of, user, wait_for_cluster};
 use crate::beside::both;
 use crate::commands::WRONG_TYPE;
 
@@ -300,15 +300,6 @@ fn the_reply_is_a_map_in_resp3() {
     client.run(&format!("OXBF.IMPORT source new CURSOR {cursor}"));
 }
 
-/// Allows a user only these rules, and runs an import as that user.
-fn import_as(server: &Server, rules: &str) -> Reply {
-    let mut admin = Wire::resp2(server);
-    assert_eq!(admin.run(&format!("ACL SETUSER user reset on nopass {rules}")), Reply::simple("OK"), "{rules}");
-    let mut client = Wire::resp2(server);
-    client.run("AUTH user x");
-    client.run("OXBF.IMPORT source new")
-}
-
 #[test]
 fn an_import_needs_permission_to_read_the_source_and_to_write_the_new_key() {
     if server_version() < (7, 0) {
@@ -324,7 +315,7 @@ fn an_import_needs_permission_to_read_the_source_and_to_write_the_new_key() {
         ("~source +oxbf.import", false),
         ("~* +@all -oxbf.import", false),
     ] {
-        let reply = import_as(&server, rules);
+        let reply = user(&server, rules).run("OXBF.IMPORT source new");
         assert_eq!(!reply.is_error(), allowed, "{rules}: {reply:?}");
         assert!(allowed || reply.error_text().starts_with("NOPERM"), "{rules}: {reply:?}");
     }
