@@ -220,7 +220,7 @@ fn errors_say_what_to_do_and_change_nothing() {
         ("OXBF.IMPORT bloom new CURSOR -1", "ERR bad cursor: CURSOR takes the cursor of the last reply"),
         ("OXBF.IMPORT bloom new CURSOR", "ERR syntax error"),
         ("OXBF.IMPORT bloom new NEXT 0", "ERR syntax error"),
-        ("OXBF.IMPORT bloom", "ERR wrong number of arguments for 'oxbf.import' command"),
+        ("oxbf.import bloom", "ERR wrong number of arguments for 'oxbf.import' command"),
     ] {
         assert_eq!(client.run(line), Reply::error(error), "{line}");
     }
