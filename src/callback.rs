@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis_module::raw;
 
-use crate::family::Family;
+use crate::family::{Family, Verb};
 use crate::ffi::{OK, available, call};
 use crate::rejection;
 use crate::reply_error::{Dialect, Error};
@@ -23,8 +23,14 @@ pub(crate) type Handler = fn(&Context, Keyspace, Args) -> Result<(), Error>;
 
 /// Runs `body`. If it panics, logs the panic and returns `otherwise`. `what` names the callback in the log.
 pub(crate) fn catch_panic<T>(what: &CStr, otherwise: T, body: impl FnOnce() -> T) -> T {
+    catch_panic_in(|| what, otherwise, body)
+}
+
+/// Runs `body` as [`catch_panic`] does. Asks for the name only if `body` panics.
+#[inline]
+fn catch_panic_in<'a, T>(what: impl FnOnce() -> &'a CStr, otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        log_panic(what, &*panic);
+        log_panic(what(), &*panic);
         otherwise
     })
 }
@@ -39,15 +45,22 @@ fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
     ));
 }
 
-/// What runs a command, and its name.
+/// What runs a command, and what gives it its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {
-    pub name: &'static CStr,
     pub family: &'static Family,
+    pub verb: Verb,
     pub arity: Arity,
     pub handler: Handler,
     /// Returns the dialect of the command's errors.
     pub dialect: fn(&Family) -> Dialect,
+}
+
+impl Route {
+    #[inline]
+    pub(crate) fn name(&self) -> &'static CStr {
+        self.family.name(self.verb)
+    }
 }
 
 /// Runs a command: checks the number of arguments, and replies with the error if it returns one or panics.
@@ -66,7 +79,7 @@ pub(crate) unsafe fn dispatch(
     let (context, keyspace, args) =
         unsafe { (Context::new(ctx, route.family), Keyspace::new(), Args::new(argv, argc)) };
     let error = if route.arity.accepts(args.len()) {
-        catch_panic(route.name, Some(Error::Internal), || (route.handler)(&context, keyspace, args).err())
+        catch_panic_in(|| route.name(), Some(Error::Internal), || (route.handler)(&context, keyspace, args).err())
     } else {
         Some(Error::WrongArity)
     };

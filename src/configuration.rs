@@ -1,8 +1,8 @@
 //! Settings: the defaults of new filters, the memory limit of a filter, prefetching, and compatibility with RedisBloom.
 //!
 //! Every server reads them from the arguments of `loadmodule`, in RedisBloom's spelling or ours. From Redis 7 and
-//! Valkey 8 on, they are also CONFIG parameters named `bf.…`. On Redis 8, those that its built-in RedisBloom has are
-//! also available under its names, `bf-…`.
+//! Valkey 8 on, they are also CONFIG parameters named `bf.…`, or after the module's [name](crate::names). On Redis 8,
+//! those that its built-in RedisBloom has are also available under its names, `bf-…`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -14,6 +14,7 @@ use redis_module::raw;
 use crate::callback::catch_panic;
 use crate::family::{CUCKOO, Family};
 use crate::ffi::{FAILED, OK, call};
+use crate::names::{Names, names};
 use crate::reply_error::Dialect;
 use crate::server::{Arg, Args, Context, OwnedString, Server, feature};
 use oxbloom_filter::internals::{ErrorRate, FilterKind, Growth};
@@ -234,22 +235,21 @@ pub(crate) fn describe() -> String {
     format!("{rate_name} {}, {}, {}", error_rate().get(), numbers.join(", "), choices.join(", "))
 }
 
-/// Parses `name value` pairs given to loadmodule. Errors are messages for the log.
+/// Parses the `name value` pairs given to loadmodule, except for the module's [names](Names::read). Errors are messages
+/// for the log.
 pub(crate) fn read_arguments(args: Args) -> Result<(), String> {
-    for pair in args.chunks(2) {
-        let name = pair.at(0).lossy();
-        if pair.len() < 2 {
-            return Err(format!("argument '{name}' has no value: write a value after each name"));
-        }
-        read_argument(&name, pair.at(1))?;
-    }
-    Ok(())
+    let pairs = args.chunks(2).map(|pair| (pair.at(0).lossy(), pair.at(1)));
+    let mut settings = pairs.filter(|(name, _)| !Names::are_read_from(name));
+    settings.try_for_each(|(name, value)| read_argument(&name, value))
 }
 
-/// Parses one pair. `ERROR_RATE`, `bf-error-rate`, `bf.error-rate` and `error-rate` are the same setting.
+/// Parses one pair. `ERROR_RATE`, `bf-error-rate`, `bf.error-rate` and `error-rate` are the same setting. `bf` may also
+/// be the module's name on this server.
 fn read_argument(given: &str, value: Arg) -> Result<(), String> {
     let name = given.to_ascii_lowercase().replace('_', "-");
-    let name = name.strip_prefix("bf-").or(name.strip_prefix("bf.")).unwrap_or(&name);
+    let module = names().module.to_string_lossy().replace('_', "-");
+    let without = |start: &str| name.strip_prefix(start)?.strip_prefix(['-', '.']);
+    let name = without(&module).or(without("bf")).unwrap_or(&name);
     let shown = value.lossy();
     if name.as_bytes() == ERROR_RATE_NAME.to_bytes() {
         return set_error_rate(value).ok_or(format!("{given} {ERROR_RATE_RANGE}, not '{shown}'"));
@@ -320,10 +320,11 @@ struct Registration {
 }
 
 impl Registration {
-    /// Returns the name `bf.name`. On Redis 8, RedisBloom's name is an alias of it. CONFIG REWRITE only writes the
-    /// first name; with two settings, it would write both, and changing one of the lines would have no effect.
+    /// Returns the name `bf.name`. On Redis 8, RedisBloom's name is an alias of it, unless it may be RedisBloom's own.
+    /// CONFIG REWRITE only writes the first name; with two settings, it would write both, and changing one of the lines
+    /// would have no effect.
     fn of(name: &CStr, redis_8_name: Option<&CStr>) -> Registration {
-        match redis_8_name.filter(|_| feature::UNPREFIXED_CONFIG.is_offered()) {
+        match redis_8_name.filter(|_| names().are_usual() && feature::UNPREFIXED_CONFIG.is_offered()) {
             None => Registration { name: name.to_owned(), flags: raw::REDISMODULE_CONFIG_DEFAULT },
             Some(alias) => {
                 let names = [b"bf.", name.to_bytes(), b"|", alias.to_bytes()].concat();

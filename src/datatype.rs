@@ -3,6 +3,8 @@
 //! Our own filters have the type `oxbloom--`, or `oxcuckoo-` if they stand for cuckoo filters. Classic filters have
 //! RedisBloom's types, `MBbloom--` and `MBbloomCF`, so that RedisBloom can read their files and we can read its files.
 //! Likewise, valkey filters have valkey-bloom's type, `bloomfltr`.
+//! Beside another module, which then owns these types, they have types of our own, with the same bytes. These are
+//! registered on every server, so that filters keep working when the [names](crate::names) of the module change.
 //!
 //! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `LOADCHUNK` commands, or
 //! for a valkey filter a `BF.LOAD`.
@@ -16,30 +18,37 @@ use redis_module::raw;
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
 use crate::family::{BLOOM, CUCKOO, Family, Verb};
-use crate::ffi::{OK, call};
+use crate::ffi::{FAILED, OK, call};
+use crate::lookahead;
+use crate::names::{named, names};
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
-use oxbloom_filter::Filter;
-use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding};
+use crate::written_prefix;
+use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding, Sink, Source};
+use oxbloom_filter::{DecodeError, Filter};
 
 /// A data type: the values of an encoding.
 struct DataType {
     encoding: Encoding,
+    /// The name of the type that has such values beside the module that owns the usual type.
+    beside: Option<&'static CStr>,
     /// The family whose commands create and use the values.
     family: &'static Family,
     rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
-    /// The server's handle of the type.
+    /// The server's handle of the type of new values.
     handle: AtomicPtr<raw::RedisModuleType>,
+    /// The server's handle of the type `beside`, if new values have another. Null otherwise.
+    beside_handle: AtomicPtr<raw::RedisModuleType>,
 }
 
 /// All data types, by [`Encoding`].
 static TYPES: [DataType; Encoding::ALL.len()] = [
     DataType::new::<{ Encoding::Own as usize }>(&BLOOM),
     DataType::new::<{ Encoding::OwnCuckoo as usize }>(&CUCKOO),
-    DataType::new::<{ Encoding::Cuckoo as usize }>(&CUCKOO),
-    DataType::new::<{ Encoding::Valkey as usize }>(&BLOOM),
-    DataType::new::<{ Encoding::Classic as usize }>(&BLOOM),
+    DataType { beside: Some(c"oxclassCF"), ..DataType::new::<{ Encoding::Cuckoo as usize }>(&CUCKOO) },
+    DataType { beside: Some(c"oxvalkeyB"), ..DataType::new::<{ Encoding::Valkey as usize }>(&BLOOM) },
+    DataType { beside: Some(c"oxclassBF"), ..DataType::new::<{ Encoding::Classic as usize }>(&BLOOM) },
 ];
 
 /// Returns the server's handle of a filter's data type.
@@ -56,20 +65,43 @@ pub(crate) fn family_of(filter: &Filter) -> &'static Family {
 #[inline]
 pub(crate) fn belongs_to(handle: *mut raw::RedisModuleType, family: &Family) -> bool {
     TYPES.iter().any(|data_type| data_type.handle.load(Ordering::Relaxed) == handle && data_type.family == family)
+        || is_beside(handle, family)
 }
 
-/// Registers the data types. Returns false if the server rejects one.
-pub(crate) fn register(ctx: &Context) -> bool {
-    TYPES.iter().all(|data_type| data_type.register(ctx))
+/// Returns true if values of this type are filters for the commands of a family, in the type that they have beside the
+/// module that owns the usual one. Not inlined: hardly any key has such a value while new ones have the usual type.
+#[cold]
+#[inline(never)]
+fn is_beside(handle: *mut raw::RedisModuleType, family: &Family) -> bool {
+    let has_it = |data_type: &DataType| data_type.beside_handle.load(Ordering::Relaxed) == handle;
+    !handle.is_null() && TYPES.iter().any(|data_type| has_it(data_type) && data_type.family == family)
+}
+
+/// Registers the data types. The error is the name of the first that the server rejects.
+pub(crate) fn register(ctx: &Context) -> Result<(), &'static CStr> {
+    let is_alone = names().are_usual();
+    for data_type in &TYPES {
+        // A usual type of another module is left alone, even if that module is loaded later.
+        let name = data_type.beside.filter(|_| !is_alone).unwrap_or(data_type.encoding.type_name());
+        data_type.handle.store(data_type.create(ctx, name)?, Ordering::Relaxed);
+    }
+    for data_type in TYPES.iter().filter(|_| is_alone) {
+        if let Some(name) = data_type.beside {
+            data_type.beside_handle.store(data_type.create(ctx, name)?, Ordering::Relaxed);
+        }
+    }
+    Ok(())
 }
 
 impl DataType {
     const fn new<const ENCODING: usize>(family: &'static Family) -> DataType {
         DataType {
             encoding: Encoding::ALL[ENCODING],
+            beside: None,
             family,
             rdb_load: rdb_load::<ENCODING>,
             handle: AtomicPtr::new(ptr::null_mut()),
+            beside_handle: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -80,7 +112,10 @@ impl DataType {
         data_type
     }
 
-    fn register(&self, ctx: &Context) -> bool {
+    /// Creates a type of this name. The error is the name, if the server rejects it.
+    fn create(&self, ctx: &Context, name: &'static CStr) -> Result<*mut raw::RedisModuleType, &'static CStr> {
+        // One type has the field of the module.
+        let is_own = self.encoding == Encoding::Own;
         let mut methods = raw::RedisModuleTypeMethods {
             version: raw::REDISMODULE_TYPE_METHOD_VERSION.into(),
             rdb_load: Some(self.rdb_load),
@@ -89,9 +124,9 @@ impl DataType {
             mem_usage: Some(mem_usage),
             digest: Some(digest),
             free: Some(free),
-            aux_load: None,
+            aux_load: is_own.then_some(aux_load),
             aux_save: None,
-            aux_save_triggers: 0,
+            aux_save_triggers: if is_own { raw::REDISMODULE_AUX_BEFORE_RDB as c_int } else { 0 },
             free_effort: Some(free_effort),
             unlink: None,
             copy: Some(copy),
@@ -100,15 +135,12 @@ impl DataType {
             free_effort2: None,
             unlink2: None,
             copy2: None,
-            aux_save2: None,
+            aux_save2: is_own.then_some(aux_save),
         };
         let version = self.encoding.version() as c_int;
         // SAFETY: the context is alive, the name has nine characters and a NUL, and the server copies the methods.
-        let handle = unsafe {
-            call!(RedisModule_CreateDataType(ctx.as_raw(), self.encoding.type_name().as_ptr(), version, &mut methods))
-        };
-        self.handle.store(handle, Ordering::Relaxed);
-        !handle.is_null()
+        let handle = unsafe { call!(RedisModule_CreateDataType(ctx.as_raw(), name.as_ptr(), version, &mut methods)) };
+        if handle.is_null() { Err(name) } else { Ok(handle) }
     }
 }
 
@@ -143,10 +175,12 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
         let version = u64::try_from(version).unwrap_or(u64::MAX);
         let decoded = Encoding::ALL[ENCODING].read(version, &mut file, &mut |bytes| admission.admits(bytes));
         match decoded {
+            // Only after all is read: the server takes a value that is not read to its end for damaged.
+            Ok(_) if !written_prefix::may_load(&server) => ptr::null_mut(),
             Ok(filter) => into_value(filter),
             Err(error) => {
                 let rejection = Error::decoding(error, admission.limit());
-                let limit = rejection.limit().map_or(String::new(), |limit| format!(", {limit}"));
+                let limit = rejection.limit().map_or(String::new(), |limit| format!(", {}", named(limit)));
                 statistics::count_rejection(rejection);
                 if server.is_replicated_or_loading() {
                     statistics::count_replicated_rejection();
@@ -179,6 +213,27 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
         let mut write = |chunk: DumpChunk| file.write_command(loadchunk, key, chunk.cursor, &chunk.data);
         codec::dump(filter).all(|chunk| chunk.map(&mut write).is_ok())
     });
+}
+
+/// Writes the prefix of the module before the keys. Servers before Redis 7.2 do not call this.
+unsafe extern "C" fn aux_save(rdb: *mut raw::RedisModuleIO, _when: c_int) {
+    // SAFETY: the server hands over a file for the time of the call.
+    let mut file = unsafe { Io::new(rdb) };
+    catch_panic(c"aux_save", (), || {
+        if !names().are_usual() && statistics::has_filters() {
+            Sink::string(&mut file, names().prefix.as_bytes());
+        }
+    });
+}
+
+unsafe extern "C" fn aux_load(rdb: *mut raw::RedisModuleIO, _version: c_int, _when: c_int) -> c_int {
+    // SAFETY: the server hands over a file for the time of the call.
+    let mut file = unsafe { Io::new(rdb) };
+    catch_panic(c"aux_load", FAILED, || {
+        let prefix: Result<_, DecodeError> = Source::string(&mut file);
+        let may_load = prefix.is_ok_and(|prefix| written_prefix::set(&Server::without_context(), prefix.as_ref()));
+        if may_load { OK } else { FAILED }
+    })
 }
 
 /// Runs a save. A callback cannot report to the server that it failed. So if the save fails in the child process that
@@ -225,6 +280,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 /// `value` must come from [`into_value`], and nobody may use it afterwards.
 pub(crate) unsafe extern "C" fn free(value: *mut c_void) {
     catch_panic(c"free", (), || {
+        lookahead::forget(value.cast());
         // SAFETY: the server hands back one of our values, and no longer uses it.
         let filter = unsafe { Box::from_raw(value.cast::<Filter>()) };
         statistics::on_free(&filter);
@@ -283,6 +339,7 @@ unsafe extern "C" fn defrag(
             if call!(RedisModule_DefragCursorGet(ctx, &raw mut start)) != OK {
                 start = 0;
             }
+            lookahead::forget((*value).cast());
             if start == 0
                 && let Some(moved) = NonNull::new((*value).cast()).and_then(relocate)
             {

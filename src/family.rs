@@ -1,39 +1,55 @@
-//! Families of commands. The names of a family's commands and keyspace events are its prefix and a [`Verb`].
+//! Families of commands. The names of a family's commands and keyspace events are the family's start and a [`Verb`].
 //!
-//! Only this file spells them: handlers name verbs. So a family can get another prefix, and a second family can have
-//! the same verbs.
+//! Only this file spells them: handlers name verbs. So the load can put a [prefix](crate::names) before all names, and
+//! families can have the same verbs.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+
+use crate::load_time::LoadTime;
+use crate::names::names;
 
 /// A family of commands.
 pub(crate) struct Family {
-    /// What all names start with, in lower case.
-    pub prefix: &'static str,
+    /// The usual start of the names, in lower case.
+    start: &'static str,
+    /// The usual ACL category of the commands.
+    category: &'static str,
+    names: LoadTime<Spelled>,
+}
+
+/// The commands on Bloom filters.
+pub(crate) static BLOOM: Family = Family::new("bf.", "bloom");
+
+/// The commands on cuckoo filters.
+pub(crate) static CUCKOO: Family = Family::new("cf.", "cuckoo");
+
+/// The names of a family on this server.
+struct Spelled {
     /// The ACL category of the commands.
-    pub category: &'static CStr,
+    category: &'static CStr,
     /// The names by verb, in lower case.
     names: [&'static CStr; Verb::SPELLED.len()],
     /// The names by verb, in upper case.
     upper_names: [&'static CStr; Verb::SPELLED.len()],
 }
 
-/// Returns a family, given its prefix and its category.
-macro_rules! family {
-    ($prefix:literal, $category:literal) => {
-        Family {
-            prefix: $prefix,
-            category: $category,
-            names: texts(&const { spelled($prefix, false) }),
-            upper_names: texts(&const { spelled($prefix, true) }),
-        }
-    };
+/// Before the load, which always spells the names.
+static UNSPELLED: Spelled =
+    Spelled { category: c"", names: [c""; Verb::SPELLED.len()], upper_names: [c""; Verb::SPELLED.len()] };
+
+/// Spells the names of all families, each with a prefix before its usual name.
+pub(crate) fn spell(prefix: &str) {
+    for family in [&BLOOM, &CUCKOO] {
+        family.spell(prefix);
+    }
 }
 
-/// The commands on Bloom filters.
-pub(crate) static BLOOM: Family = family!("bf.", c"bloom");
-
-/// The commands on cuckoo filters.
-pub(crate) static CUCKOO: Family = family!("cf.", c"cuckoo");
+/// Returns true if a command of a family may have this name. To save time, this ignores what the prefix is.
+#[inline]
+pub(crate) fn may_have(name: &[u8]) -> bool {
+    let usual = name.get(names().prefix.len()..);
+    matches!(usual, Some([b'b' | b'B' | b'c' | b'C', b'f' | b'F', b'.', ..]))
+}
 
 impl PartialEq for Family {
     fn eq(&self, other: &Family) -> bool {
@@ -42,16 +58,45 @@ impl PartialEq for Family {
 }
 
 impl Family {
+    const fn new(start: &'static str, category: &'static str) -> Family {
+        Family { start, category, names: LoadTime::new(&UNSPELLED) }
+    }
+
+    fn spell(&self, prefix: &str) {
+        let name = |verb: &str| format!("{prefix}{}{verb}", self.start);
+        self.names.set(Spelled {
+            category: leak(format!("{prefix}{}", self.category).to_ascii_lowercase()),
+            names: Verb::SPELLED.map(|verb| leak(name(verb).to_ascii_lowercase())),
+            upper_names: Verb::SPELLED.map(|verb| leak(name(verb).to_ascii_uppercase())),
+        });
+    }
+
+    /// Returns the name of a command of another module, which has the usual names, in upper case.
+    pub(crate) fn usual_name(&self, verb: Verb) -> CString {
+        let name = format!("{}{}", self.start, Verb::SPELLED[verb as usize]);
+        CString::new(name.to_ascii_uppercase()).unwrap_or_default()
+    }
+
+    /// Returns the ACL category of the commands.
+    pub(crate) fn category(&self) -> &'static CStr {
+        self.names.get().category
+    }
+
     /// Returns the name of a command, and of the event that it raises.
     #[inline]
-    pub(crate) const fn name(&self, verb: Verb) -> &'static CStr {
-        self.names[verb as usize]
+    pub(crate) fn name(&self, verb: Verb) -> &'static CStr {
+        self.names.get().names[verb as usize]
     }
 
     /// Returns the name with which a command is replicated.
     pub(crate) fn replicated_name(&self, verb: Verb) -> &'static CStr {
-        self.upper_names[verb as usize]
+        self.names.get().upper_names[verb as usize]
     }
+}
+
+/// Returns a name that lives as long as the module, like the value that holds it.
+fn leak(name: String) -> &'static CStr {
+    Box::leak(CString::new(name).unwrap_or_default().into_boxed_c_str())
 }
 
 /// Declares the verbs, and spells them.
@@ -64,7 +109,8 @@ macro_rules! verbs {
         }
 
         impl Verb {
-            const SPELLED: &[&str] = &[$($(#[$attribute])* stringify!($verb)),*];
+            const SPELLED: [&str; [$($(#[$attribute])* Verb::$verb),*].len()] =
+                [$($(#[$attribute])* stringify!($verb)),*];
         }
     };
 }
@@ -74,47 +120,11 @@ verbs! {
     Scandump Loadchunk Load Debug
     // Only cuckoo filters.
     Addnx Insertnx Compact Convert
+    // Only beside another module.
+    Import
     // An event: the filter forgot items.
     Expire
     #[cfg(feature = "fault-injection")] Panic
     #[cfg(feature = "fault-injection")] Starve
     #[cfg(feature = "fault-injection")] Clock
-}
-
-/// Room for the longest name and a NUL.
-const ROOM: usize = 32;
-
-type Spelled = [[u8; ROOM]; Verb::SPELLED.len()];
-
-/// Returns the names of all verbs with a prefix, each followed by NULs.
-const fn spelled(prefix: &str, in_upper_case: bool) -> Spelled {
-    let mut spelled = [[0; ROOM]; Verb::SPELLED.len()];
-    let mut index = 0;
-    while index < spelled.len() {
-        let (name, verb) = (&mut spelled[index], Verb::SPELLED[index]);
-        let (start, rest) = name.split_at_mut(prefix.len());
-        start.copy_from_slice(prefix.as_bytes());
-        rest.split_at_mut(verb.len()).0.copy_from_slice(verb.as_bytes());
-        if in_upper_case {
-            name.make_ascii_uppercase()
-        } else {
-            name.make_ascii_lowercase()
-        }
-        index += 1;
-    }
-    spelled
-}
-
-/// Returns names as the server takes them.
-const fn texts(spelled: &'static Spelled) -> [&'static CStr; Verb::SPELLED.len()] {
-    let mut texts = [c""; Verb::SPELLED.len()];
-    let mut index = 0;
-    while index < texts.len() {
-        texts[index] = match CStr::from_bytes_until_nul(&spelled[index]) {
-            Ok(text) => text,
-            Err(_) => panic!("a name is too long"),
-        };
-        index += 1;
-    }
-    texts
 }

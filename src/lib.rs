@@ -7,15 +7,17 @@
 //! ```text
 //!  registration                             registers everything with the server when it loads the module
 //!  commands/                                the commands
-//!  filter_key   lookahead                   keys that hold filters; prefetching before a command runs
+//!  filter_key                               keys that hold filters
 //!  datatype     info_section                callbacks of the data types; the section of INFO
-//!  admission                                decides whether a filter may take more memory
+//!  written_prefix                           compares the prefix of data that are loaded with ours
+//!  admission    lookahead                   decides whether a filter may take more memory; prefetches before a command
 //!  configuration                            the settings
 //!  callback                                 guards every call from C: panics, arity, safe wrappers
 //!  rejection                                rejected commands, for the log and INFO
 //!  server/      statistics                  safe wrappers over the C API; the figures of INFO
-//!  allocation   family        reply_error   the global allocator; the names of commands; the errors that clients get
-//!  ffi                                      calls into C
+//!  allocation   reply_error                 the global allocator; the errors that clients get
+//!  names        family                      the names of the module and of its commands
+//!  load_time    ffi                         values chosen at the load; calls into C
 //!  rejection_reason                         the reasons for rejections, as INFO counts them
 //! ```
 
@@ -29,28 +31,29 @@ mod family;
 mod ffi;
 mod filter_key;
 mod info_section;
+mod load_time;
 mod lookahead;
+mod names;
 mod registration;
 mod rejection;
 mod rejection_reason;
 mod reply_error;
 mod server;
 mod statistics;
+mod written_prefix;
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 
 use redis_module::raw;
 
 use callback::catch_panic;
 use ffi::{FAILED, OK};
+use names::Names;
 use server::{Args, Context};
 
 /// The global allocator: the server's if the module is loaded into a server, otherwise the system's.
 #[global_allocator]
 static ALLOCATOR: allocation::ServerAlloc = allocation::ServerAlloc;
-
-/// The module's name on the server: RedisBloom's, so that a server cannot load both.
-const NAME: &CStr = c"bf";
 
 /// The version that MODULE LIST shows, as 10000 * major + 100 * minor + patch. It is that of RedisBloom 2.8.2, whose
 /// commands the module has: clients use it to decide which commands they can send. INFO shows our own version.
@@ -70,24 +73,32 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
 ) -> c_int {
     // SAFETY: the context is the server's. This fills the table of functions. Nothing before it may call one of them,
     // or allocate.
-    let named =
-        unsafe { raw::Export_RedisModule_Init(ctx, NAME.as_ptr(), VERSION, raw::REDISMODULE_APIVER_1 as c_int) };
+    let _ = unsafe { raw::Export_RedisModule_InitAPI(ctx) };
     // SAFETY: the server hands over its context and `argc` live strings for the time of the call.
     let (context, args) = unsafe { (Context::new(ctx, &family::BLOOM), Args::new(argv, argc)) };
-    catch_panic(c"load", FAILED, || {
-        if named == FAILED {
-            context.log_warning(
-                "not loaded: another module named 'bf' is already loaded (oxbloom, RedisBloom or valkey-bloom); load only one, see \
-                 'Servers that bring their own module' in docs/operating.md",
-            );
-            return FAILED;
-        }
-        match registration::register_all(&context, args) {
-            Ok(()) => OK,
-            Err(reason) => {
-                context.log_warning(&format!("not loaded: {reason}"));
-                FAILED
-            }
+    catch_panic(c"load", FAILED, || match load(&context, args) {
+        Ok(()) => OK,
+        Err(reason) => {
+            context.log_warning(&format!("not loaded: {reason}"));
+            FAILED
         }
     })
+}
+
+/// Names the module, and registers everything. Errors are messages for the log.
+fn load(context: &Context, args: Args) -> Result<(), String> {
+    let names = Names::read(args)?;
+    let (module, version) = (names.module.as_ptr(), raw::REDISMODULE_APIVER_1 as c_int);
+    // SAFETY: the context is the server's, which copies the name.
+    if unsafe { raw::Export_RedisModule_Init(context.as_raw(), module, VERSION, version) } == FAILED {
+        return Err(names.taken());
+    }
+    if names::are_in_use() {
+        let module = names::names().module.to_string_lossy();
+        return Err(format!("this file is already loaded, as '{module}': a server loads it once"));
+    }
+    names.set();
+    registration::register_all(context, args)?;
+    names::keep();
+    Ok(())
 }

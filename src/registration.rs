@@ -9,17 +9,23 @@ use crate::configuration;
 use crate::datatype;
 use crate::ffi::call;
 use crate::info_section;
+use crate::names::{named, names};
 use crate::server::{Args, Context, clock, feature};
+use crate::written_prefix;
 
 /// Registers everything. Errors are messages for the log.
 pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     configuration::read_arguments(args)?;
     // SAFETY: the context is alive, and the module keeps the promises of the options.
     unsafe { call!(RedisModule_SetModuleOptions(ctx.as_raw(), options())) };
-    if !datatype::register(ctx) {
-        return Err("the server rejected the data types".to_owned());
-    }
-    commands::register_all(ctx).map_err(|name| format!("the server rejected {}", name.to_string_lossy()))?;
+    datatype::register(ctx).map_err(|name| {
+        let name = name.to_string_lossy();
+        format!("the server rejected the data type '{name}': another module has it, load only one of the two")
+    })?;
+    commands::register_all(ctx).map_err(|name| {
+        let name = name.to_string_lossy();
+        format!("the server rejected the name '{name}': another module has it, choose another prefix")
+    })?;
     if !info_section::register(ctx) {
         return Err("the server rejected the section of INFO".to_owned());
     }
@@ -28,12 +34,13 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     }
     // Last: after a load that fails, servers before 7.2 would still call listeners to their events.
     clock::register(ctx);
+    written_prefix::register(ctx);
     let version = env!("CARGO_PKG_VERSION");
     let settings = configuration::describe();
-    ctx.log_notice(&format!(
-        "oxbloom {version} loaded as 'bf', so RedisBloom and valkey-bloom, which have the same name, cannot be loaded: {settings}"
-    ));
+    let meaning = names().meaning();
+    ctx.log_notice(&format!("oxbloom {version} loaded as {meaning}: {settings}"));
     if let Some(missing) = feature::missing_features() {
+        let missing = named(&missing);
         ctx.log_notice(&format!("this server lacks optional features, which are off (nothing to do): {missing}"));
     }
     Ok(())
@@ -47,8 +54,8 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
 ///   that time, and become visible when all have arrived.
 ///
 /// The module keeps these promises because no filter refers to another filter or to its key. The state outside the key
-/// space is never wrong either: [`lookahead`] holds only hints, which stay harmless when a filter is freed, and
-/// [`statistics`] changes together with the values.
+/// space is never wrong either: [`lookahead`] forgets a filter before it is freed, and [`statistics`]
+/// changes together with the values.
 ///
 /// [`lookahead`]: crate::lookahead
 /// [`statistics`]: crate::statistics

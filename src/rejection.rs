@@ -7,6 +7,7 @@
 use std::fmt::{self, Write as _};
 use std::sync::Mutex;
 
+use crate::names::named;
 use crate::rejection_reason::Reason;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, feature};
@@ -111,7 +112,7 @@ impl LogLine {
         } else {
             self.describe_client(ctx);
         }
-        let _ = write!(self, ": {}", error.text().to_str().unwrap_or_default());
+        let _ = write!(self, ": {}", named(error.text().to_str().unwrap_or_default()));
         if let Some(position) = error.unknown_argument() {
             let _ = write!(self, " '{}'", args.at(position).shown());
         }

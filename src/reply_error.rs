@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString};
 
 use oxbloom_filter::{DecodeError, MergeError, Mismatch};
 
+use crate::names::{named, names};
 use crate::rejection_reason::Reason;
 use crate::server::Args;
 
@@ -89,7 +90,8 @@ macro_rules! errors {
         }
 
         impl Error {
-            /// Returns the text of the reply in a dialect, without the leading minus.
+            /// Returns the text of the reply in a dialect, without the leading minus, and with the usual names of commands
+            /// and settings: [`named`] shows it with those on this server.
             fn text_in(self, dialect: Dialect) -> &'static CStr {
                 match self {
                     $($(Error::$name $(($value))? => in_dialect!(dialect, $text $(, $other)?),)*)*
@@ -191,6 +193,7 @@ errors! {
         TooManyItems => c"ERR too many items: a packed command takes at most 16777216";
         UnknownInformation => c"Invalid information value", valkey_bloom: c"ERR invalid information value";
         CannotCreate => c"ERR could not create filter";
+        BadImportCursor => c"ERR bad cursor: CURSOR takes the cursor of the last reply";
         ScanCursor => c"Second argument must be numeric";
         LoadCursor => c"ERR Second argument must be numeric";
     }
@@ -201,6 +204,9 @@ errors! {
         NothingToCompact => c"Cuckoo filter was not found";
         Exists => c"ERR item exists";
         BusyKey => c"BUSYKEY Target key name already exists.";
+        NoOtherModule => c"ERR no other module on this server has filters to import: load RedisBloom beside this module";
+        NoImport => c"ERR no import is at this cursor: start again without CURSOR";
+        EmptySource => c"ERR the source is empty: create an empty filter instead";
     }
     Some(Reason::Mismatch) => {
         OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";
@@ -210,6 +216,8 @@ errors! {
         TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
         MergedValkey => c"ERR cannot merge filters with LAYOUT valkey: add all items to one filter";
         MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
+        SourceChanged => c"ERR the source changed during the import: import again without CURSOR, while no client writes to it";
+        ImportDiffers => c"ERR the imported filter differs from the source, and was removed: report it";
         NotCounting => c"ERR this filter does not support BF.DEL and BF.COUNT: create it with BF.RESERVE key error_rate capacity COUNTING";
         SourcesDiffer(parameter: Mismatch) => merge_mismatch(parameter);
         IntersectedLayers => c"ERR cannot intersect filters that have grown: create them with a larger capacity";
@@ -253,12 +261,13 @@ impl Error {
 
     /// Returns the text of the reply to a command with these arguments.
     pub(crate) fn reply(self, args: Args, dialect: Dialect) -> Cow<'static, CStr> {
+        let owned = |text: String| CString::new(text).map_or(Cow::Borrowed(self.text()), Cow::Owned);
         match self {
             Error::UnknownOption(position) if dialect == Dialect::RedisBloom => {
-                let text = format!("ERR unknown option '{}': correct or remove it", args.at(position as usize).shown());
-                CString::new(text).map_or(Cow::Borrowed(self.text()), Cow::Owned)
+                owned(format!("ERR unknown option '{}': correct or remove it", args.at(position as usize).shown()))
             }
-            _ => Cow::Borrowed(self.text_in(dialect)),
+            _ if names().are_usual() => Cow::Borrowed(self.text_in(dialect)),
+            _ => owned(named(&self.text_in(dialect).to_string_lossy()).to_string()),
         }
     }
 

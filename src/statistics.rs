@@ -260,6 +260,11 @@ pub(crate) fn totals() -> Figures<SHOWN> {
     std::array::from_fn(|index| (NAMES[index], total(index)))
 }
 
+/// Returns true if there are filters.
+pub(crate) fn has_filters() -> bool {
+    total(Figure::Filters as usize) > 0
+}
+
 fn total(figure: usize) -> u64 {
     LAYOUTS.iter().fold(0, |sum, layout| sum.wrapping_add(layout.0[figure].get()))
 }

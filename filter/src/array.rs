@@ -139,12 +139,6 @@ impl<const N: usize, T: Copy> Array<N, T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.length) }
     }
 
-    /// Returns the address and length of the array.
-    #[inline]
-    pub fn span(&self) -> RawSpan<N> {
-        RawSpan { start: self.start, length: self.length }
-    }
-
     /// Lets `relocate` move the allocation. It returns the new address, or `None` if it left the old one in place.
     ///
     /// # Safety
@@ -174,35 +168,6 @@ impl<const N: usize, T> Array<N, T> {
     fn base(&self) -> NonNull<u8> {
         // SAFETY: invariant 1.
         unsafe { self.start.sub(self.offset.into()) }
-    }
-}
-
-/// The address and length of an array that may be gone. A span does not keep its array alive, and never reads it.
-#[derive(Clone, Copy, Debug)]
-pub struct RawSpan<const N: usize> {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-impl<const N: usize> RawSpan<N> {
-    /// Returns the number of elements.
-    #[inline]
-    pub fn length(self) -> usize {
-        self.length
-    }
-
-    /// Prefetches element `index`. If the array is gone, this has no effect.
-    #[inline]
-    pub fn prefetch(self, index: usize) {
-        prefetch(self.start.as_ptr().wrapping_add(index.wrapping_mul(N)));
-    }
-}
-
-impl RawSpan<WORD> {
-    /// Returns the cache lines of an array of words.
-    #[inline]
-    pub fn lines(self) -> RawSpan<LINE> {
-        RawSpan { start: self.start, length: self.length / (LINE / WORD) }
     }
 }
 

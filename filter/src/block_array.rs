@@ -11,10 +11,10 @@
 
 use std::ptr::NonNull;
 
-use crate::array::{RawSpan, WORD, Words};
+use crate::array::{WORD, Words, prefetch};
 use crate::error::Error;
 use crate::hash::Hash;
-use crate::line::{LINE, Line};
+use crate::line::Line;
 use crate::probe::{ItemBlocks, ProbePattern};
 use crate::sizing::{BlockShape, WORDS_PER_LINE};
 
@@ -116,10 +116,16 @@ impl BlockArray {
         self.pattern().blocks_of(hash, self.blocks())
     }
 
-    /// Returns the addresses of the blocks for prefetches, if the blocks are cache lines.
+    /// Prefetches an item's blocks, if the blocks are cache lines.
     #[inline]
-    pub fn span(&self) -> BlockSpan {
-        BlockSpan { lines: self.0.span().lines(), pattern: self.pattern() }
+    pub fn prefetch(&self, hash: Hash) {
+        let pattern = self.pattern();
+        let lines = self.lines();
+        let fetch = |line: usize| prefetch(lines.as_ptr().wrapping_add(line));
+        fetch(pattern.first_block_of(hash, lines.len()));
+        if pattern.blocks_per_item > 1 {
+            pattern.blocks_of(hash, lines.len()).skip(1).for_each(|(line, _)| fetch(line));
+        }
     }
 
     /// Lets `relocate` move the blocks.
@@ -130,24 +136,5 @@ impl BlockArray {
     pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
         // SAFETY: as promised by the caller.
         unsafe { self.0.relocate(relocate) };
-    }
-}
-
-/// The address of an array of cache lines that may be gone, and its pattern: enough to prefetch an item's blocks.
-#[derive(Clone, Copy, Debug)]
-pub struct BlockSpan {
-    lines: RawSpan<LINE>,
-    pattern: ProbePattern,
-}
-
-impl BlockSpan {
-    /// Prefetches an item's blocks.
-    #[inline]
-    pub fn prefetch(self, hash: Hash) {
-        self.lines.prefetch(self.pattern.first_block_of(hash, self.lines.length()));
-        if self.pattern.blocks_per_item > 1 {
-            let others = self.pattern.blocks_of(hash, self.lines.length()).skip(1);
-            others.for_each(|(line, _)| self.lines.prefetch(line));
-        }
     }
 }

@@ -13,9 +13,7 @@ use crate::kind::counting::CountingFilter;
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::valkey::ValkeyFilter;
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::{
-    self, Contained, Content, CreateParams, FilterKind, Kind, NativeCuckooFilter, PrefetchHint, for_each_kind,
-};
+use crate::kind::{self, Contained, Content, CreateParams, FilterKind, Kind, NativeCuckooFilter, for_each_kind};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{InsertOptions, Parameters};
@@ -333,6 +331,7 @@ impl Filter {
     /// assert_eq!(filter.memory_usage(), 1_210_192);
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
+    #[inline]
     pub fn memory_usage(&self) -> usize {
         for_each_kind!(&self.0, filter => filter.memory_usage())
     }
@@ -630,11 +629,9 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.is_estimate())
     }
 
-    /// Returns the address where items are looked up first, unless that memory has less than `min_bytes`: the blocks of
-    /// a native filter, or the newest layer of a classic one. A table has no such address.
-    #[inline]
-    pub fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
-        for_each_kind!(&self.0, filter => filter.prefetch_hint(min_bytes))
+    /// Prefetches the memory that a look-up of the item reads. Waits for no large part of it.
+    pub fn look_ahead(&self, item: &[u8]) {
+        for_each_kind!(&self.0, filter => filter.look_ahead(filter.hasher().hash(item)))
     }
 
     /// Returns the approximate number of allocations of the filter.

@@ -17,7 +17,7 @@ pub use crate::kind::native::layer::BlockedLayer;
 pub use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter};
 pub use crate::kind::windowed::WindowedFilter;
 pub use crate::kind::windowed::slices::Slice;
-pub use crate::kind::{Content, CreateParams, FilterKind, Kind, Layout, NativeCuckooFilter, PrefetchHint};
+pub use crate::kind::{Content, CreateParams, FilterKind, Kind, Layout, NativeCuckooFilter};
 pub use crate::layer::LayerInfo;
 pub use crate::memory::{Admit, try_vec};
 pub use crate::spec::{DEFAULT_STORED_EXPANSION, ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};

@@ -134,9 +134,7 @@ pub(crate) fn use_in_every_way(filter: &mut Filter) {
     check_same(filter, &Filter::from_bytes(&filter.to_bytes().expect("little memory")).expect("sound bytes"));
     check_merges(filter);
     check_conversion(filter);
-    if let Some(prefetch_hint) = filter.prefetch_hint(1) {
-        prefetch_hint.prefetch(&item(0));
-    }
+    filter.look_ahead(&item(0));
 
     if filter.counts() {
         remove(filter, 0..inserted);

@@ -9,6 +9,7 @@ use redis_module::raw;
 use crate::callback::{OTHER_KEY_FLAGS, Route};
 use crate::family::Family;
 use crate::ffi::{OK, call};
+use crate::names::{named, names};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, feature};
 
@@ -29,9 +30,9 @@ pub(super) struct Command {
 /// Declares a command of the `FAMILY` where the macro is used, with a callback that runs its handler.
 macro_rules! command {
     ($verb:ident, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {{
-        const ROUTE: $crate::callback::Route = $crate::callback::Route {
-            name: FAMILY.name($crate::family::Verb::$verb),
+        static ROUTE: $crate::callback::Route = $crate::callback::Route {
             family: FAMILY,
+            verb: $crate::family::Verb::$verb,
             arity: $arity,
             handler: $handler,
             dialect: $crate::configuration::dialect,
@@ -59,7 +60,7 @@ macro_rules! command {
 }
 pub(super) use command;
 
-/// The keys of a command: its first argument, and for some commands others, which are only read.
+/// The keys of a command: its first argument, and for some commands others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keys {
     One,
@@ -67,13 +68,16 @@ pub(super) enum Keys {
     AndLike,
     /// `key numkeys other [other …]`
     AndNumbered,
+    /// `key newkey`, of which the second is created.
+    AndNew,
 }
 
 impl Keys {
-    /// Returns a function that finds the positions of the other keys, if the command can have any.
+    /// Returns a function that finds the positions of the other keys, if the command can have any whose positions vary.
     pub(super) const fn others(self) -> Option<fn(Args) -> Range<usize>> {
         match self {
-            Keys::One => None,
+            // The server itself finds keys at fixed positions.
+            Keys::One | Keys::AndNew => None,
             Keys::AndLike => Some(|args| if is_like(args) { 3..4 } else { 0..0 }),
             Keys::AndNumbered => Some(|args| numbered_keys(args).map_or(0..0, |keys| 3..3 + keys.len())),
         }
@@ -108,6 +112,8 @@ pub(super) enum Access {
     Update,
     /// Replaces the content by a merge of itself and of other keys.
     Merge,
+    /// Reads a filter of another module, and creates another key from it.
+    Import,
 }
 
 impl Access {
@@ -116,7 +122,7 @@ impl Access {
     /// item was present.
     pub(super) const fn key_flags(self) -> c_int {
         let flags = match self {
-            Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+            Access::Read | Access::Import => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
             Access::Insert => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_INSERT,
             Access::Remove => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_DELETE,
             Access::Update => raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE,
@@ -204,11 +210,12 @@ impl Argument {
 
 /// Registers the commands of a family. The error is the name of the first command that the server rejects.
 pub(super) fn register(ctx: &Context, family: &Family, commands: &[Command]) -> Result<(), &'static CStr> {
-    if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx, family.category) {
-        return Err(family.category);
+    if feature::ACL_CATEGORIES.is_offered() && !add_category(ctx, family.category()) {
+        return Err(family.category());
     }
-    for command in commands {
-        command.register(ctx).ok_or(command.route.name)?;
+    let is_beside_another = !names().are_usual();
+    for command in commands.iter().filter(|command| command.access != Access::Import || is_beside_another) {
+        command.register(ctx).ok_or(command.route.name())?;
     }
     Ok(())
 }
@@ -222,12 +229,14 @@ fn add_category(ctx: &Context, name: &CStr) -> bool {
 
 impl Command {
     fn register(&self, ctx: &Context) -> Option<()> {
-        let name = self.route.name.as_ptr();
+        let name = self.route.name().as_ptr();
         let flags = self.flags();
         let callback = Some(self.callback);
+        let last_key = if self.keys == Keys::AndNew { 2 } else { 1 };
         // SAFETY: the context is alive, the texts end with a NUL and are copied, and the callback is of the type that
         // the server expects.
-        let status = unsafe { call!(RedisModule_CreateCommand(ctx.as_raw(), name, callback, flags.as_ptr(), 1, 1, 1)) };
+        let status =
+            unsafe { call!(RedisModule_CreateCommand(ctx.as_raw(), name, callback, flags.as_ptr(), 1, last_key, 1)) };
         if status != OK {
             return None;
         }
@@ -246,16 +255,16 @@ impl Command {
         let kind = match self.access {
             Access::Read => "readonly",
             Access::Remove => "write",
-            Access::Insert | Access::Update | Access::Merge => "write deny-oom",
+            Access::Insert | Access::Update | Access::Merge | Access::Import => "write deny-oom",
         };
         // A cluster asks the command itself for its keys, even if the key specifications are complete.
-        let asked = if self.keys == Keys::One { "" } else { "getkeys-api" };
+        let asked = if self.keys.others().is_none() { "" } else { "getkeys-api" };
         join(&[kind, if self.fast { "fast" } else { "" }, asked])
     }
 
     fn categories(&self) -> CString {
         let kind = if self.access == Access::Read { "read" } else { "write" };
-        join(&[&self.route.family.category.to_string_lossy(), kind, if self.fast { "fast" } else { "slow" }])
+        join(&[&self.route.family.category().to_string_lossy(), kind, if self.fast { "fast" } else { "slow" }])
     }
 
     /// Describes the command to the server.
@@ -277,9 +286,10 @@ impl Command {
             [Some(key_spec), self.other_keys_spec(key_spec), Some(end)].into_iter().flatten().collect();
         let mut arguments = RawArguments::new(&(self.arguments)());
         arguments.raw.insert(0, raw_argument(c"key", ArgumentKind::Key(0)));
+        let summary = CString::new(named(&self.summary.to_string_lossy()).to_string()).unwrap_or_default();
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
-            summary: self.summary.as_ptr(),
+            summary: summary.as_ptr(),
             complexity: self.complexity.as_ptr(),
             since: c"0.1.0".as_ptr(),
             history: ptr::null_mut(),
@@ -297,6 +307,13 @@ impl Command {
         let spec = raw::RedisModuleCommandKeySpec { flags: OTHER_KEY_FLAGS as u64, ..first };
         match self.keys {
             Keys::One => None,
+            Keys::AndNew => Some(raw::RedisModuleCommandKeySpec {
+                flags: Access::Update.key_flags() as u64,
+                bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+                    index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 2 },
+                },
+                ..spec
+            }),
             // LIKE may also be the value of another argument. INCOMPLETE makes the server ask the command itself.
             Keys::AndLike => Some(raw::RedisModuleCommandKeySpec {
                 flags: OTHER_KEY_FLAGS as u64 | u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE),

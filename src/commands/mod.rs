@@ -8,6 +8,7 @@
 //!  create, replication         shared by several: creating a filter, replicating changes of items
 //!  items, packing              the items of a command: arguments, or packed into one
 //!  item_flags                  one flag per item, for the reply and for replication
+//!  import                      copies filters of another module on the same server
 //!  redisbloom                  commands of RedisBloom's stream, parsed as RedisBloom parses them
 //!  option_rows, options        the options that create a filter, one row each; what they mean together
 //!  cuckoo                      the commands on cuckoo filters
@@ -22,6 +23,7 @@ mod declaration;
 mod dump;
 #[cfg(feature = "fault-injection")]
 mod fault_injection;
+mod import;
 mod info;
 mod item_flags;
 mod items;

@@ -8,12 +8,12 @@ use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command}
 #[cfg(feature = "fault-injection")]
 use super::fault_injection;
 use super::option_rows::{self, Creator};
-use super::{add, counting, dump, info, load, merge, packed, packing, query, reserve};
+use super::{add, counting, dump, import, info, load, merge, packed, packing, query, reserve};
 use crate::family::{BLOOM, Family};
 use crate::server::Arity;
 
 /// The family of all commands in this file.
-pub(super) const FAMILY: &Family = &BLOOM;
+pub(super) static FAMILY: &Family = &BLOOM;
 
 const PARAMETERS: [Argument; 2] = [
     Argument::required(
@@ -190,6 +190,14 @@ pub(super) static COMMANDS: &[Command] = &[
         summary: c"Restores a Bloom filter from the payload in an append-only file of valkey-bloom.",
         complexity: c"O(N), where N is the size of the payload",
         arguments: || vec![Argument::required(c"data", ArgumentKind::String)],
+    },
+    command! {
+        Import, import::import, Arity { min: 3, max: 5 }, keys: Keys::AndNew,
+        access: Access::Import,
+        fast: false,
+        summary: c"Copies a Bloom filter of another module into a filter of this module, a part at a time.",
+        complexity: c"O(N), where N is the size of the chunk",
+        arguments: || import::ARGUMENTS.to_vec(),
     },
     command! {
         Debug, info::debug, Arity::exactly(2),

@@ -1,13 +1,14 @@
 //! Open keys, and the permission for calls that may run other modules' code.
 //!
 //! Other modules may listen to keyspace events. A listener runs in the middle of our call into the server, and may do
-//! anything to any key: it may delete the filter that a command just found. Three kinds of calls raise events:
+//! anything to any key: it may delete the filter that a command just found. Four kinds of calls run other code:
 //!
 //! - opening a key raises `keymiss` if the key does not exist, `expired` if it has expired, and nothing if it exists;
 //! - setting a value raises `new`, and if the key had a value, an event for its removal;
-//! - [`Keyspace::notify_changed`] and [`Keyspace::notify_expire`] raise the event that they name.
+//! - [`Keyspace::notify_changed`] and [`Keyspace::notify_expire`] raise the event that they name;
+//! - [`Keyspace::call`] runs a command.
 //!
-//! All three take the [`Keyspace`]. Each command has exactly one. An open key borrows the keyspace, and a filter
+//! All four take the [`Keyspace`]. Each command has exactly one. An open key borrows the keyspace, and a filter
 //! borrows its key. So the compiler ensures that nobody holds a filter or an open key while a listener may run.
 //! (Several keys can be open at a time as long as all of them exist: see [`OpenKey::open_another`].)
 

@@ -7,6 +7,7 @@
 //!  clock        the time, on Context
 //!  reply        replies, on Context
 //!  key          Keyspace and open keys
+//!  call         calls of commands, and their replies
 //!  io           RDB files, whose values are those of the library, and AOF files
 //! ```
 //!
@@ -18,6 +19,7 @@
 //!    every open key borrows. So nobody holds a reference to a value at that time: see [`key`].
 
 mod args;
+mod call;
 pub(crate) mod clock;
 mod context;
 pub(crate) mod feature;
@@ -26,6 +28,7 @@ pub(crate) mod key;
 mod reply;
 
 pub(crate) use args::{Arg, Args, Arity};
+pub(crate) use call::CallReply;
 pub(crate) use context::{Context, OwnedString, Server};
 pub(crate) use io::Io;
 pub(crate) use key::{Keyspace, OpenKey};

@@ -30,7 +30,7 @@ impl Context<'_> {
     }
 
     #[inline]
-    fn count_sent(&self, replies: usize) {
+    pub(super) fn count_sent(&self, replies: usize) {
         self.pending_replies.set(self.pending_replies.get().saturating_sub(replies));
     }
 

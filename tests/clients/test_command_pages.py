@@ -8,7 +8,7 @@ and RESP3 as they are on the wire. The Python code prints what its comments say.
 import itertools
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any, BinaryIO
 
@@ -16,11 +16,22 @@ import pages
 import pasting
 import pytest
 import redis
-from servers import HOST, PATIENCE, ROOT, Server, server_version
+from servers import (
+    HOST,
+    OXBLOOM,
+    PATIENCE,
+    REDISBLOOM,
+    ROOT,
+    Server,
+    running,
+    server_version,
+)
 
 FOLDER = ROOT / "docs/commands"
 INDEX = pages.page("commands/README.md")
-PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("?f.*.md"))}
+PAGES = {file.stem: file.read_text() for file in sorted(FOLDER.glob("*f.*.md"))}
+# The pages of commands that only exist beside another module.
+BESIDE = {name for name in PAGES if name.startswith("ox")}
 ALL_PAGES = {"README": INDEX, **PAGES}
 
 # Errors that a test cannot cause with a command that fits on a page. They are about a lack of memory, data from other
@@ -35,10 +46,13 @@ UNPROVOKED = {
     "ERR cannot merge filters that differ in the shape of their layers: create them with BF.RESERVE key LIKE other",
     "ERR the union would be too large: create the filters with another SEED",
     "ERR too many items: a packed command takes at most 16777216",
+    "ERR no other module on this server has filters to import: load RedisBloom beside this module",
+    "ERR the imported filter differs from the source, and was removed: report it",
 }
 
 # The prefixes of commands, with their ACL categories.
 CATEGORIES = {"bf.": "@bloom", "cf.": "@cuckoo"}
+CATEGORIES_BESIDE = {"oxbf.": "@oxbloom", "oxcf.": "@oxcuckoo"}
 
 pytestmark = pytest.mark.skipif(
     server_version() < (7, 0),
@@ -46,10 +60,29 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(scope="module")
+def running_beside() -> Iterator[Server]:
+    """Runs a server with RedisBloom, and with our module beside it."""
+    with running(REDISBLOOM, "--loadmodule", OXBLOOM, "prefix", "OX") as server:
+        yield server
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, running_server: Server) -> Server:
+    """Returns the server on which the commands of the test's page exist."""
+    parameters = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    is_beside = parameters.get("name") in BESIDE
+    server = request.getfixturevalue("running_beside") if is_beside else running_server
+    server.client.flushall()
+    return server
+
+
 @pytest.fixture
 def default_settings(server: Server) -> Iterator[None]:
     """Resets the settings that the pages change."""
     yield
+    if not server.client.config_get("bf.filter-memory-limit"):
+        return
     server.client.config_set("bf.filter-memory-limit", 0)
     server.client.config_set("bf.dialect", "redisbloom")
     server.client.config_set("bf.cf-max-expansions", 32)
@@ -64,22 +97,26 @@ def raw_reply(server: Server, *command: str) -> Any:
         return client.execute_command(*command)
 
 
-def commands(server: Server) -> dict[str, list]:
+def commands(server: Server, prefixes: Iterable[str] = CATEGORIES) -> dict[str, list]:
     """Returns what COMMAND reports about each of the module's commands."""
     return {
         command[0]: command
         for command in raw_reply(server, "COMMAND")
-        if command[0].startswith(tuple(CATEGORIES))
+        if command[0].startswith(tuple(prefixes))
     }
 
 
-def test_each_command_has_a_page(server):
-    assert PAGES.keys() == commands(server).keys()
+def test_each_command_has_a_page(server, running_beside):
+    assert PAGES.keys() - BESIDE == commands(server).keys()
+    beside = commands(running_beside, CATEGORIES_BESIDE).keys()
+    assert beside - BESIDE == {f"ox{name}" for name in PAGES.keys() - BESIDE}
+    assert beside > BESIDE
     assert len(PAGES) >= 33
 
 
-def test_the_index_lists_each_command(server):
+def test_the_index_lists_each_command(server, running_beside):
     docs = raw_reply(server, "COMMAND", "DOCS", *PAGES)
+    docs |= raw_reply(running_beside, "COMMAND", "DOCS", *BESIDE)
     rows = re.findall(
         r"^\| \[(\w+\.\w+)\]\((\w+\.\w+)\.md\) \| (.*) \| (.*) \|$", INDEX, re.MULTILINE
     )
@@ -145,7 +182,7 @@ def facts(info: list, docs: dict) -> dict[str, str]:
     name, arity, flags, *_, categories, _, specifications, _ = info
     # Before Redis 7.4, commands of modules are in no ACL category.
     categories = categories or [
-        CATEGORIES[name[:3]],
+        (CATEGORIES | CATEGORIES_BESIDE)[f"{name.partition('.')[0]}."],
         "@fast" if "fast" in flags else "@slow",
         "@read" if "readonly" in flags else "@write",
     ]
@@ -164,7 +201,8 @@ def facts(info: list, docs: dict) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_facts_are_those_of_the_server(server, name):
-    info, docs = commands(server)[name], raw_reply(server, "COMMAND", "DOCS", name)[name]
+    info = commands(server, CATEGORIES | CATEGORIES_BESIDE)[name]
+    docs = raw_reply(server, "COMMAND", "DOCS", name)[name]
     head = PAGES[name].split("\n## ")[0]
     title, summary, block, *_ = head.split("\n\n")
     assert title == f"# {name.upper()}"

@@ -4,8 +4,8 @@ Commands that a page types into redis-cli get the reply that it shows. The Pytho
 also when it runs again. Figures, names and errors are compared with a server or a file where that is possible.
 
 Other pages have tests of their own: `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`,
-`test_forgetting_page.py`, `test_pybloom_page.py`, `crawling/test_crawling_page.py`; `node/bloom.test.mjs` runs the code
-for node-redis.
+`test_beside_page.py`, `test_forgetting_page.py`, `test_pybloom_page.py`, `crawling/test_crawling_page.py`;
+`node/bloom.test.mjs` runs the code for node-redis.
 """
 
 import contextlib
@@ -74,6 +74,7 @@ def test_each_block_of_a_page_is_known_here(page):
 # The pages with commands for a shell, each with the test that pastes it. The commands of CONTRIBUTING.md do not run:
 # tests only check that the targets and folders that it names exist.
 PASTED = {
+    "docs/beside.md": "tests/clients/test_beside_page.py",
     "docs/commands/README.md": "tests/clients/test_command_pages.py",
     "docs/crawling.md": "tests/clients/crawling/test_crawling_page.py",
     "docs/forgetting.md": "tests/clients/test_forgetting_page.py",
@@ -392,7 +393,7 @@ def test_the_table_of_memory_has_the_sizes_that_a_server_reports(server):
 @pytest.mark.parametrize(
     ("filter_of_a_line", "options", "capacity"),
     [
-        ("has grown, from 100 items to 10^4 and more", [], 100),
+        ("has grown, from 100 items to 10^4, or up to 10^7", [], 100),
         ("[deletes](removing.md) (`COUNTING`), NONSCALING", ["COUNTING", "NONSCALING"], 100_000),
         ("deletes, growing", ["COUNTING"], 100),
     ],
@@ -433,11 +434,11 @@ def test_native_cuckoo_filters_have_the_figures_that_are_stated(server, line, cr
     assert row
     client = server.client
     if create:
-        client.execute_command("CF.RESERVE", "key", *create)
+        client.execute_command("CF.RESERVE", "key", *create, "SEED", 7)
     for first in range(0, 1_000_000, 1000):
         added = client.execute_command("CF.INSERT", "key", "ITEMS", *range(first, first + 1000))
         assert all(added)
-    assert 8e-6 * client.memory_usage("key") == pytest.approx(float(row[2]), abs=0.15)
+    assert 8e-6 * client.memory_usage("key") == pytest.approx(float(row[2]), abs=0.3)
     found = sum(
         sum(client.execute_command("CF.MEXISTS", "key", *range(first, first + 1000)))
         for first in range(1_000_000, 1_200_000, 1000)

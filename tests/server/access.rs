@@ -13,7 +13,7 @@ use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup};
 
 /// Creates the user `user` with only these rules, and connects as that user.
-fn user(server: &Server, rules: &str) -> Wire {
+pub(crate) fn user(server: &Server, rules: &str) -> Wire {
     let mut admin = Wire::resp2(server);
     let reply = admin.run(&format!("ACL SETUSER user reset on nopass {rules}"));
     assert_eq!(reply, Reply::simple("OK"), "{rules}");
@@ -557,10 +557,14 @@ fn the_commands_on_the_security_page_do_what_it_says() {
 /// Starts a node of a cluster. The node also needs the port 10000 above its own. If that port is taken, the function
 /// tries again.
 pub(crate) fn start_node() -> Server {
-    let start = || Setup::oxbloom().set("cluster-enabled yes").try_start();
+    start_node_of(Setup::oxbloom)
+}
+
+/// Starts a node of a cluster, as [`start_node`] does, with the modules of a setup.
+pub(crate) fn start_node_of(setup: fn() -> Setup) -> Server {
     let mut last = String::new();
     for _ in 0..20 {
-        match start() {
+        match setup().set("cluster-enabled yes").try_start() {
             Ok(server) => return server,
             Err(log) => last = log,
         }

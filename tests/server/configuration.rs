@@ -506,8 +506,8 @@ fn on_redis_8_settings_work_under_its_names_and_ours() {
     let server = Setup::oxbloom().set(lines).start();
     let mut client = Wire::resp2(&server);
     assert_eq!(defaults(&mut client), (0.02, 700, None));
-    client.run("CF.ADD new a");
-    let shown = client.run("CF.DEBUG new");
+    client.run("CF.ADD cuckoo a");
+    let shown = client.run("CF.DEBUG cuckoo");
     assert_eq!(shown, Reply::bulk("bktsize:4 buckets:256 items:1 deletes:0 filters:1 max_iterations:20 expansion:1"));
     let both = [("error-rate", "0.02"), ("initial-size", "700"), ("expansion-factor", "0")];
     for (name, value) in both {

@@ -36,10 +36,14 @@ fn a_prefetched_filter_that_was_replaced_or_deleted_is_not_used() {
     run(&mut client, "RENAME other key").unwrap();
     assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key item"), 1);
     assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key single"), 0);
-    for gone in ["DEL key", "UNLINK key", "FLUSHALL", "PEXPIREAT key 1"] {
-        use_filter(&mut client, 0..2000);
-        run(&mut client, gone).unwrap();
-        assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key single"), 0, "{gone}");
+    for kind in ["SEED 7", "SEED 7 COUNTING", "SEED 7 WINDOW 3600"] {
+        for gone in ["DEL key", "UNLINK key", "FLUSHALL", "FLUSHALL ASYNC", "PEXPIREAT key 1"] {
+            run(&mut client, "DEL key").unwrap();
+            run(&mut client, &format!("BF.RESERVE key 0.001 100 {kind}")).unwrap();
+            use_filter(&mut client, 0..2000);
+            run(&mut client, gone).unwrap();
+            assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key single"), 0, "{kind}: {gone}");
+        }
     }
     use_filter(&mut client, 0..2000);
     run(&mut client, "SET key value").unwrap();

@@ -16,7 +16,6 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use crate::array::try_box;
-use crate::block_array::BlockSpan;
 use crate::error::{DecodeError, Error, Interrupted, MergeError, Mismatch};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -27,9 +26,7 @@ use crate::spec::{ErrorRate, Growth, InsertOptions, OwnSpec, Parameters};
 use crate::stored::header::{self, Preamble};
 use crate::stored::section::MAX_SECTIONS;
 use crate::window::Window;
-use classic::layer::ClassicHint;
 use cuckoo::CuckooSpec;
-use cuckoo::layer::CuckooHint;
 
 /// A counting filter that stands for a cuckoo filter.
 pub type NativeCuckooFilter = counting::CountingFilter<counting::figures::CuckooFigures>;
@@ -280,11 +277,8 @@ pub trait Kind: Contained {
 
     /// Prefetches the memory that any operation on the items reads first.
     fn prefetch(&self, hashes: &[Hash]);
-    /// Returns the place where items are looked up first, unless that memory has less than `min_bytes`.
-    #[inline]
-    fn prefetch_hint(&self, _min_bytes: u64) -> Option<PrefetchHint> {
-        None
-    }
+    /// Prefetches the memory that a look-up of the item reads. Waits for no large part of it.
+    fn look_ahead(&self, hash: Hash);
     /// Returns true if the item may be in the filter at a time.
     fn contains_at(&self, hash: Hash, now: u64) -> bool;
     /// Sets `found[i]` to whether the item of `hashes[i]` may be in the filter at a time.
@@ -384,35 +378,6 @@ pub(crate) fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), Decode
     let mut preamble = Preamble::decode(fields)?;
     let header = decode_records(&mut preamble)?;
     Ok((header, preamble.fields.0))
-}
-
-/// The place where a filter looks for an item first, and its hash function. If the filter is gone, a prefetch has no
-/// effect.
-#[derive(Clone, Copy, Debug)]
-pub enum PrefetchHint {
-    /// The blocks of a native filter, and its seed.
-    Blocks {
-        /// The address of the blocks.
-        blocks: BlockSpan,
-        /// The filter's seed.
-        seed: u64,
-    },
-    /// The newest layer of a classic filter.
-    Classic(ClassicHint),
-    /// The newest layer of a cuckoo filter.
-    Cuckoo(CuckooHint),
-}
-
-impl PrefetchHint {
-    /// Prefetches the memory in which an item is looked up.
-    #[inline]
-    pub fn prefetch(&self, item: &[u8]) {
-        match self {
-            PrefetchHint::Blocks { blocks, seed } => blocks.prefetch(Hash::xxh3(item, *seed)),
-            PrefetchHint::Classic(hint) => hint.prefetch(item),
-            PrefetchHint::Cuckoo(hint) => hint.prefetch(Hasher::Cuckoo.hash(item)),
-        }
-    }
 }
 
 /// A valid header of a dump stream. Its filter has no items yet.

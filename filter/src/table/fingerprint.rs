@@ -6,10 +6,11 @@
 //! still matches the same paths. The error rate is therefore the sum over all levels so far (InfiniFilter, Dayan et
 //! al., SIGMOD 2023).
 //!
-//! The sum must stay below the requested rate however far the table grows. Most tables have between `2^13` and `2^24`
-//! quotients. At these levels, fingerprints have the shortest length, and below some level one bit more. Each level
-//! above adds a bit. Each level below adds a bit too, which costs almost nothing, since few items are that old. At 1 %,
-//! fingerprints have 10 bits from `2^13` quotients on, and 9 bits from `2^20` to `2^24`.
+//! The sum must stay below the requested rate however far the table grows. A level whose fingerprints have a bit less
+//! takes twice as much of the rate, so the shortest belong to the sizes that matter most: most tables that take much
+//! memory have between `2^14` and `2^22` quotients. At these levels, fingerprints have the shortest length, and below
+//! some level one bit more. Two levels above add a bit. Each level below adds a bit. At 1 %, fingerprints have 10 bits
+//! from `2^14` quotients on, and 9 bits from `2^17` to `2^22`.
 //!
 //! `site/assets/calculator/tables.js` computes the same shapes, and a test compares both.
 
@@ -21,8 +22,8 @@ use super::segment::{MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, SlotFormat, bytes
 pub(super) const FIRST_LEVEL: u32 = QUOTIENT_BITS + 1;
 
 /// The levels from `SMALL` to `LARGE` have the shortest fingerprints.
-const SMALL: u32 = 13;
-const LARGE: u32 = 24;
+const SMALL: u32 = 14;
+const LARGE: u32 = 22;
 
 /// The largest level of a table of fixed size. It suffices for some `10^10` items at 1 %, which take 20 GB. The first
 /// item of such a table allocates a directory of pages of 3 MB, in a millisecond or two. A table that grows has no such
@@ -74,7 +75,8 @@ impl FingerprintLengths {
     /// Returns the length of new fingerprints at a level. It decreases by at most one bit per level.
     pub(super) fn at(self, level: u32) -> u32 {
         let flat = u32::from(self.shortest) + u32::from(level < self.longer_below.into());
-        (flat + SMALL.saturating_sub(level) + level.saturating_sub(LARGE)).min(MAX_LENGTH)
+        let longer = SMALL.saturating_sub(level) + level.saturating_sub(LARGE).div_ceil(2);
+        (flat + longer).min(MAX_LENGTH)
     }
 
     /// Returns the expected false-positive rate of a table that has grown to `items` items.
@@ -201,7 +203,7 @@ mod tests {
             let rate = 0.5 * 0.75f64.powi(exponent);
             let lengths = FingerprintLengths::for_error_rate(rate);
             assert!(lengths.error_rate() <= rate, "{rate} {lengths:?}");
-            assert!(lengths.error_rate() >= 0.88 * rate, "{rate} {lengths:?} {}", lengths.error_rate());
+            assert!(lengths.error_rate() >= 0.85 * rate, "{rate} {lengths:?} {}", lengths.error_rate());
             assert!((1..64).all(|level| lengths.at(level + 1) + 1 >= lengths.at(level)));
             assert_eq!(FingerprintLengths::from_bytes(lengths.to_bytes()), Some(lengths));
             let limit = lengths.error_rate_at(u64::MAX) / lengths.error_rate();
@@ -213,6 +215,6 @@ mod tests {
     fn lengths_are_pinned() {
         // A master and its replicas must split at the same sizes.
         let pinned = [0.5, 0.1, 0.01, 0.001, 1e-7].map(|rate| FingerprintLengths::for_error_rate(rate).to_bytes());
-        assert_eq!(pinned, [[3, 24], [6, 15], [9, 20], [12, 24], [26, 14]]);
+        assert_eq!(pinned, [[3, 21], [6, 0], [9, 17], [12, 21], [26, 0]]);
     }
 }

@@ -42,6 +42,15 @@ impl Table {
         self.prefetch_groups(hashes.iter().map(address));
     }
 
+    /// Prefetches the memory that a look-up of the item reads. Waits for the directory only.
+    pub fn look_ahead(&self, hash: Hash) {
+        let path = self.path(hash);
+        let segment = self.segment(path);
+        let group = segment.group(path);
+        segment.prefetch_offset(group);
+        segment.prefetch_estimated(group);
+    }
+
     /// Prefetches the items' slots of the directory, if the directory is large.
     #[inline(always)]
     fn prefetch_directory(&self, hashes: &[Hash]) {

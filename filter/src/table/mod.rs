@@ -75,7 +75,6 @@ use crate::memory::try_vec;
 use bits::MAX_WIDTH;
 use coverage::{COVERAGE_BITS, Coverage, coverage_of_prefix};
 use directory::{Bucket as _, Directory};
-use entry::fingerprint_length;
 pub use entry::{Payload, Stamps};
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{AddressSpace, FingerprintLengths};
@@ -141,15 +140,26 @@ impl Addressing {
         }
     }
 
-    /// Returns the fraction of all paths that a value matches. In a table of fixed size, the value 1 also stands for 0.
+    /// Returns the fraction of all paths that a value matches.
     #[inline(always)]
     fn coverage_of_value(self, segment: &Segment, value: u64) -> u128 {
+        self.coverage_of_weight(segment, self.weight(value).into())
+    }
+
+    /// Returns a number in proportion to the fraction of all paths that a value matches: in a growing table, 2 to the
+    /// number of bits that the fingerprint lacks. In a table of fixed size, the value 1 also stands for 0.
+    #[inline(always)]
+    fn weight(self, value: u64) -> u64 {
         match self {
-            Addressing::Growing(_) => {
-                coverage_of_prefix(segment.level() + fingerprint_length(value, segment.value_bits()))
-            }
-            Addressing::Fixed(_) => coverage_of_prefix(segment.level() + segment.value_bits()) << u32::from(value == 1),
+            Addressing::Growing(_) => value & value.wrapping_neg(),
+            Addressing::Fixed(_) => 1 + u64::from(value == 1),
         }
+    }
+
+    /// Returns the fraction of all paths that values of a segment match, given the sum of their weights.
+    #[inline(always)]
+    fn coverage_of_weight(self, segment: &Segment, weight: u128) -> u128 {
+        weight * coverage_of_prefix(segment.level() + segment.value_bits() - self.terminator())
     }
 }
 

@@ -41,6 +41,15 @@ struct Place {
     is_empty: bool,
 }
 
+/// A segment of a part.
+struct Decoded {
+    /// The first path.
+    path: Path,
+    segment: Segment,
+    /// The sum of the fractions of all paths that the entries match.
+    coverage: u128,
+}
+
 /// Returns the end of a part, where the next one starts, or `None` if the bytes are too short.
 pub fn end_of(part: &[u8]) -> Option<Position> {
     let (_, rest) = part.split_at_checked(size_of::<Position>())?;
@@ -117,20 +126,21 @@ impl Table {
     pub fn add_part(&mut self, part: &[u8], admit: Admit<'_>) -> Result<bool, DecodeError> {
         let segments = self.decode_part(part)?;
         if self.payload != Payload::Nothing {
-            for (path, segment) in &segments {
-                if !self.is_empty_or_equal(*path, segment)? {
+            for decoded in &segments {
+                if !self.is_empty_or_equal(decoded.path, &decoded.segment)? {
                     return Err(DecodeError::Foreign);
                 }
             }
         }
         // Segments with entries ask for more when entries are added to them.
-        let into_empty = segments.iter().filter(|(path, _)| self.segment(*path).slots() == 0);
-        let bytes =
-            into_empty.map(|(_, segment)| size_of::<Segment>().saturating_add(segment.allocated()) as u64).sum();
+        let into_empty = segments.iter().filter(|decoded| self.segment(decoded.path).slots() == 0);
+        let bytes = into_empty
+            .map(|Decoded { segment, .. }| size_of::<Segment>().saturating_add(segment.allocated()) as u64)
+            .sum();
         request(bytes, admit)?;
         let filled = self.copies_of_filled(&segments)?;
         let mut places = try_vec(segments.len())?;
-        for (path, segment) in &segments {
+        for Decoded { path, segment, .. } in &segments {
             let target = self.segment(*path);
             places.push(Place { path: *path, depth: target.depth(), is_empty: target.slots() == 0 });
             if let Err(error) = self.split_for(*path, segment, admit) {
@@ -139,9 +149,9 @@ impl Table {
             }
         }
         let mut changed = false;
-        for (place, (path, segment)) in places.iter().zip(segments) {
-            changed |= place.depth < self.segment(path).depth();
-            match self.add_segment(path, segment, admit) {
+        for (place, decoded) in places.iter().zip(segments) {
+            changed |= place.depth < self.segment(place.path).depth();
+            match self.add_segment(decoded, admit) {
                 Ok(added) => changed |= added,
                 Err(error) => {
                     for place in places.iter().filter(|place| place.is_empty) {
@@ -160,30 +170,29 @@ impl Table {
         Ok(changed && self.slots > 0)
     }
 
-    /// Decodes the segments of a part, each with its first path.
-    fn decode_part(&self, part: &[u8]) -> Result<Vec<(Path, Segment)>, DecodeError> {
+    /// Decodes the segments of a part.
+    fn decode_part(&self, part: &[u8]) -> Result<Vec<Decoded>, DecodeError> {
         let end = end_of(part).ok_or(DecodeError::Corrupt)?;
         let (start, mut rest) = part.split_first_chunk().ok_or(DecodeError::Corrupt)?;
         rest = &rest[size_of::<Position>()..];
         let mut position = Position::from_le_bytes(*start);
         let mut segments = Vec::new();
         while !rest.is_empty() {
-            let segment = self.decode_segment(position, &mut rest)?;
-            let path = path_at(position);
-            position = end_of_segment(position, &segment);
+            let decoded = self.decode_segment(position, &mut rest)?;
+            position = end_of_segment(position, &decoded.segment);
             segments.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
-            segments.push((path, segment));
+            segments.push(decoded);
         }
         if position != end || segments.is_empty() { Err(DecodeError::Corrupt) } else { Ok(segments) }
     }
 
     /// Returns copies of those segments with slots that have paths of `others`, which follow each other.
-    fn copies_of_filled(&self, others: &[(Path, Segment)]) -> Result<Vec<(Path, Segment)>, Error> {
-        let position_of = |path: Path| (path >> (Path::BITS - POSITION_BITS)) as Position;
-        let (Some((first, _)), Some((last, segment))) = (others.first(), others.last()) else { return Ok(Vec::new()) };
-        let end = end_of_segment(position_of(*last), segment);
+    fn copies_of_filled(&self, others: &[Decoded]) -> Result<Vec<(Path, Segment)>, Error> {
+        let (Some(first), Some(last)) = (others.first(), others.last()) else { return Ok(Vec::new()) };
+        let last_start = (last.path >> (Path::BITS - POSITION_BITS)) as Position;
+        let end = end_of_segment(last_start, &last.segment);
         let mut filled = Vec::new();
-        let mut position = self.start_of(*first);
+        let mut position = self.start_of(first.path);
         while position < end {
             let segment = self.segment(path_at(position));
             if segment.slots() > 0 {
@@ -241,7 +250,7 @@ impl Table {
         }
     }
 
-    fn decode_segment(&self, position: Position, bytes: &mut &[u8]) -> Result<Segment, DecodeError> {
+    fn decode_segment(&self, position: Position, bytes: &mut &[u8]) -> Result<Decoded, DecodeError> {
         let (&[depth, log_groups, a, b, c, d], rest) = bytes.split_first_chunk().ok_or(DecodeError::Corrupt)?;
         let depth = u32::from(depth);
         let log_groups = u32::from(log_groups);
@@ -257,13 +266,17 @@ impl Table {
             return Err(DecodeError::Corrupt);
         }
         *bytes = rest;
+        let path = path_at(position);
         if slots == 0 {
             // An empty table has no parts, so an empty segment cannot cover the whole table.
-            return if depth > 0 { Ok(self.empty_segment(depth)) } else { Err(DecodeError::Corrupt) };
+            let segment = self.empty_segment(depth);
+            return if depth > 0 { Ok(Decoded { path, segment, coverage: 0 }) } else { Err(DecodeError::Corrupt) };
         }
         let segment =
             self.empty_segment_with_groups(depth, log_groups).decode(slots, bytes)?.ok_or(DecodeError::Corrupt)?;
-        if segment.is_sound(self.payload)? { Ok(segment) } else { Err(DecodeError::Corrupt) }
+        let weight = segment.checked_weight(self.payload, |value| self.addressing.weight(value))?;
+        let coverage = self.addressing.coverage_of_weight(&segment, weight.ok_or(DecodeError::Corrupt)?);
+        Ok(Decoded { path, segment, coverage })
     }
 
     /// Returns true if the segment of a path is empty, or holds the same entries as `segment`.
@@ -275,11 +288,12 @@ impl Table {
     }
 
     /// Replaces an empty segment by `segment`, or adds its entries to a set. Returns true if that added entries.
-    fn add_segment(&mut self, path: Path, segment: Segment, admit: Admit<'_>) -> Result<bool, DecodeError> {
+    fn add_segment(&mut self, decoded: Decoded, admit: Admit<'_>) -> Result<bool, DecodeError> {
+        let Decoded { path, segment, coverage } = decoded;
         let target = self.segment(path);
         if target.slots() == 0 && target.depth() == segment.depth() {
             let is_new = segment.slots() > 0;
-            self.replace(path, segment);
+            self.replace_by(path, segment, coverage);
             return Ok(is_new);
         }
         if self.payload != Payload::Nothing {
@@ -291,32 +305,30 @@ impl Table {
 
     /// Replaces the segment of a path by one of the same depth.
     pub(super) fn replace(&mut self, path: Path, segment: Segment) {
+        let coverage = self.coverage_of_segment(&segment);
+        self.replace_by(path, segment, coverage);
+    }
+
+    /// Does what [`replace`](Self::replace) does, given the coverage of the segment.
+    fn replace_by(&mut self, path: Path, segment: Segment, coverage: u128) {
         let before = self.segment(path);
         debug_assert_eq!(before.depth(), segment.depth());
+        debug_assert_eq!(self.coverage_of_segment(&segment), coverage);
         let slots = before.slots();
         let allocated = before.allocated();
-        let coverage = self.coverage_of_segment(before);
-        self.coverage.add(self.coverage_of_segment(&segment));
-        self.coverage.subtract(coverage);
+        let coverage_before = self.coverage_of_segment(before);
+        self.coverage.add(coverage);
+        self.coverage.subtract(coverage_before);
         self.slots = self.slots.saturating_sub(slots.into()).saturating_add(segment.slots().into());
         self.segment_bytes = self.segment_bytes.saturating_sub(allocated).saturating_add(segment.allocated());
         *self.segment_mut(path) = segment;
     }
 
     /// Returns the sum of the fractions of all paths that the entries of a segment match.
-    #[expect(clippy::arithmetic_side_effects, reason = "no value is twice in a run, so the sum is below 2^124")]
     fn coverage_of_segment(&self, segment: &Segment) -> u128 {
-        // Counting entries by their fraction first is faster than adding up each fraction.
-        let mut alike = [0u32; u64::BITS as usize];
-        match self.addressing {
-            Addressing::Growing(_) => segment.for_each_value(|value| alike[value.trailing_zeros() as usize] += 1),
-            Addressing::Fixed(_) => segment.for_each_value(|value| alike[usize::from(value > 1)] += 1),
-        }
-        let of = |(zeros, &count): (usize, &u32)| match count {
-            0 => 0,
-            _ => u128::from(count) * self.addressing.coverage_of_value(segment, 1 << zeros),
-        };
-        alike.iter().enumerate().map(of).sum()
+        let mut weight: u128 = 0;
+        segment.for_each_value(|value| weight = weight.saturating_add(self.addressing.weight(value).into()));
+        self.addressing.coverage_of_weight(segment, weight)
     }
 
     /// Announces the number of segments that a header states, for whose memory the caller has asked. They may have as

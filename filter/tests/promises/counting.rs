@@ -702,7 +702,7 @@ fn impossible_numbers_of_a_table_are_rejected() {
         ("the maximum number of occurrences", RECORD + 24, number(u64::MAX)),
         ("the maximum number of writes", RECORD + 8, number(u64::MAX)),
         ("other slots", RECORD + 32, number(77)),
-        ("other lengths", RECORD + 50, vec![3, 14]),
+        ("other lengths", RECORD + 50, vec![3, 15]),
     ];
     for (what, at, bytes) in possible {
         println!("{what}");

@@ -88,8 +88,9 @@ fn the_size_of_a_table_is_estimated() {
                 let plan = builder.predict(items).unwrap();
                 assert!(plan.is_estimate);
                 let real = filled(builder, items).memory_usage();
-                // A small table has few segments, and each of them has one of a few sizes.
-                let tolerance = if items < 10_000 { 0.1 } else { 0.05 };
+                // A small table has few segments, and each of them has one of a few sizes. A counting table stores false
+                // positives, and a sample, which lacks the oldest fingerprints, has fewer of them.
+                let tolerance = if items < 10_000 || rate > 0.1 { 0.1 } else { 0.05 };
                 assert_near(plan.memory as f64, real as f64, tolerance, &format!("{name}, {items} at {rate}"));
             }
         }

@@ -28,6 +28,7 @@ from oxbloom import BloomFilter
 from oxbloom._cli.errors import CommandError, say
 from oxbloom._cli.servers import Client, connect
 from oxbloom._cli.text import shown
+from oxbloom._sharded.exchange import prefixed
 from oxbloom._slots import beside
 
 NO_EXPIRY, NO_KEY = -1, -2  # replies of PEXPIRETIME and PTTL
@@ -69,7 +70,7 @@ class Kind(NamedTuple):
 
     @property
     def layout(self) -> str:
-        return "valkey" if self.type == VALKEY else "native"
+        return "valkey" if self.type in (VALKEY, "oxvalkeyB") else "native"
 
 
 KINDS = (
@@ -78,6 +79,10 @@ KINDS = (
     Kind(VALKEY, "BF.", native=True),
     Kind("MBbloomCF", "CF.", native=False),
     Kind("oxcuckoo-", "CF.", native=True),
+    # The layouts of other modules in a module with a prefix, or in one that had a prefix.
+    Kind("oxvalkeyB", "BF.", native=True),
+    Kind("oxclassBF", "BF.", native=False),
+    Kind("oxclassCF", "CF.", native=False),
 )
 
 
@@ -97,10 +102,21 @@ class Record(NamedTuple):
     size: int
 
 
+@dataclass(frozen=True)
+class Side:
+    """A server or cluster, and the prefix with which it loaded the module."""
+
+    client: Client
+    prefix: str
+
+    def send(self, *command: bytes | str | int) -> Any:
+        return self.client.execute_command(*prefixed(self.prefix, command))
+
+
 @dataclass
 class Job:
-    source: Client
-    destination: Client
+    source: Side
+    destination: Side
     options: argparse.Namespace
     file: TextIO
     record: Record | None  # the last one of the previous run
@@ -130,14 +146,15 @@ def insist(do: Callable[[], T]) -> T:
         raise CommandError(f"connection lost: {error}; {CONTINUE}") from None
 
 
-def ask(client: Client, *command: bytes | str | int) -> Any:
-    return insist(lambda: client.execute_command(*command))
+def ask(side: Side, *command: bytes | str | int) -> Any:
+    return insist(lambda: side.send(*command))
 
 
-def ask_node(client: Client, key: bytes, *command: str) -> Any:
+def ask_node(side: Side, key: bytes, *command: str) -> Any:
     """Sends a command that has no key to the node that has `key`."""
+    client = side.client
     if isinstance(client, Redis):
-        return ask(client, *command)
+        return ask(side, *command)
     return insist(
         lambda: client.execute_command(*command, target_nodes=client.get_node_from_key(key))
     )
@@ -152,10 +169,13 @@ def runs(job: Job, key: bytes) -> list[str]:
 # --- Filters --------------------------------------------------------------------------------------
 
 
-def find_filters(source: Client, match: bytes | None) -> list[Filter]:
+def find_filters(source: Side, match: bytes | None) -> list[Filter]:
     found = []
     for kind in KINDS:
-        keys = sorted(scan(source, match, kind.type))
+        # With a prefix, RedisBloom's types belong to another module of the server.
+        if source.prefix and kind.type.startswith("MB"):
+            continue
+        keys = sorted(scan(source.client, match, kind.type))
         for start in range(0, len(keys), INFO_BATCH):
             batch = keys[start : start + INFO_BATCH]
             for key, size in zip(batch, sizes(source, batch, kind), strict=True):
@@ -172,11 +192,11 @@ def scan(source: Client, match: bytes | None, kind: str) -> set[bytes]:
         raise
 
 
-def sizes(source: Client, keys: list[bytes], kind: Kind) -> list[int]:
+def sizes(source: Side, keys: list[bytes], kind: Kind) -> list[int]:
     def replies() -> list[Any]:
-        with source.pipeline(transaction=False) as pipeline:
+        with source.client.pipeline(transaction=False) as pipeline:
             for key in keys:
-                pipeline.execute_command(kind.prefix + "INFO", key)
+                pipeline.execute_command(*prefixed(source.prefix, (kind.prefix + "INFO", key)))
             replies: list[Any] = pipeline.execute(raise_on_error=False)
             return replies
 
@@ -188,28 +208,28 @@ def figures(reply: Any) -> dict[bytes, int]:
     return dict(zip(reply[::2], reply[1::2], strict=True)) if isinstance(reply, list) else {}
 
 
-def scan_dump(client: Client, key: bytes, kind: Kind, cursor: int) -> tuple[int, bytes | None]:
+def scan_dump(side: Side, key: bytes, kind: Kind, cursor: int) -> tuple[int, bytes | None]:
     """Returns the chunk after a cursor, and its cursor.
 
     valkey-bloom has no such command: the chunks of its filters are made from a DUMP payload.
     """
     try:
-        cursor, data = ask(client, kind.prefix + "SCANDUMP", key, cursor)
+        cursor, data = ask(side, kind.prefix + "SCANDUMP", key, cursor)
         return cursor, data
     except ResponseError as error:
         if kind.type != VALKEY or "unknown command" not in str(error).lower():
             raise
-    payload = ask(client, "DUMP", key)
+    payload = ask(side, "DUMP", key)
     if payload is None:
         raise ResponseError("not found")
     later = (chunk for chunk in BloomFilter.load(payload).chunks() if chunk[0] > cursor)
     return next(later, (0, b""))
 
 
-def header_of(client: Client, key: bytes, kind: Kind) -> bytes | None:
+def header_of(side: Side, key: bytes, kind: Kind) -> bytes | None:
     """Returns the header of a filter, None if there is no key, or b"" if it has another type."""
     try:
-        _, header = scan_dump(client, key, kind, 0)
+        _, header = scan_dump(side, key, kind, 0)
         if header is None:
             raise NotCopiedError("empty, so RedisBloom does not dump it: create it with CF.RESERVE")
         return header
@@ -221,18 +241,16 @@ def header_of(client: Client, key: bytes, kind: Kind) -> bytes | None:
         raise
 
 
-def chunks(
-    client: Client, key: bytes, kind: Kind, cursor: int = HEADER
-) -> Iterator[tuple[int, bytes]]:
+def chunks(side: Side, key: bytes, kind: Kind, cursor: int = HEADER) -> Iterator[tuple[int, bytes]]:
     """Yields the chunks after a cursor, each with its own cursor."""
     while True:
-        cursor, data = scan_dump(client, key, kind, cursor)
+        cursor, data = scan_dump(side, key, kind, cursor)
         if cursor == 0 or data is None:
             return
         yield cursor, data
 
 
-def expiry_of(source: Client, key: bytes) -> int:
+def expiry_of(source: Side, key: bytes) -> int:
     """Returns the expiry of a key in Unix milliseconds, NO_EXPIRY or NO_KEY."""
     try:
         return int(ask(source, "PEXPIRETIME", key))
@@ -295,7 +313,7 @@ def is_bad_header(error: Exception) -> bool:
 
 
 def converts(job: Job, filter: Filter) -> bool:
-    return job.options.native and filter.kind.type == "MBbloomCF"
+    return job.options.native and filter.kind.type in ("MBbloomCF", "oxclassCF")
 
 
 def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: list[str]) -> None:
@@ -303,8 +321,8 @@ def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: lis
     loadchunk = filter.kind.prefix + "LOADCHUNK"
 
     def start_over() -> None:  # an existing key rejects a header
-        job.destination.execute_command("UNLINK", temporary)
-        job.destination.execute_command(loadchunk, temporary, HEADER, header)
+        job.destination.send("UNLINK", temporary)
+        job.destination.send(loadchunk, temporary, HEADER, header)
 
     record = Record(encoded(filter.key), hashlib.sha256(header).hexdigest(), run_ids, HEADER, 0)
     earlier, job.record = job.record, None
@@ -348,8 +366,8 @@ def publish(job: Job, key: bytes, temporary: bytes, expiry: int) -> bool:
     expire = ("PERSIST",) if expiry == NO_EXPIRY else ("PEXPIREAT", expiry)
     rename = "RENAME" if job.options.replace else "RENAMENX"
     try:
-        job.destination.execute_command(expire[0], temporary, *expire[1:])
-        renamed = job.destination.execute_command(rename, temporary, key)
+        job.destination.send(expire[0], temporary, *expire[1:])
+        renamed = job.destination.send(rename, temporary, key)
     except PASSING:
         return False
     except ResponseError as error:
@@ -432,9 +450,16 @@ def run(options: argparse.Namespace) -> int:
         raise
 
 
+def connected(url: str, prefix: str, command: str, name: str) -> Side:
+    """Returns a side that has `command`. `name` is its name in messages."""
+    return Side(connect(url, prefix + command, name=name), prefix)
+
+
 def copy(options: argparse.Namespace) -> int:
-    source = connect(options.source, "BF.INFO", name="source")
-    destination = connect(options.destination, "BF.LOADCHUNK", name="destination")
+    source = connected(options.source, options.source_prefix, "BF.INFO", "source")
+    destination = connected(
+        options.destination, options.destination_prefix, "BF.LOADCHUNK", "destination"
+    )
     path = options.progress_file
     record = last_record(path)
     filters = find_filters(source, options.match)

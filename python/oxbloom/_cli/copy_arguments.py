@@ -53,6 +53,10 @@ def add_to(commands: arguments.Subparsers) -> None:
     add("--replace", action="store_true", help="overwrite existing keys of the destination")
     add("--native", action="store_true",
         help="convert RedisBloom's cuckoo filters to oxbloom's own layout, with the same items")  # fmt: skip
+    add("--source-prefix", metavar="PREFIX", default="",
+        help="prefix of oxbloom's commands at the source, such as OX; only its own filters are then copied")  # fmt: skip
+    add("--destination-prefix", metavar="PREFIX", default="",
+        help="prefix of oxbloom's commands at the destination")  # fmt: skip
     add("--verify", action="store_true", help="read each copy back and compare its bits")
     add("--progress-file", metavar="FILE", type=Path, default=DEFAULT_FILE,
         help="file for the progress of an interrupted run (default: %(default)s)")  # fmt: skip

@@ -51,8 +51,8 @@ def connect(url: str, command: str, *, name: str = "server", password: str | Non
     except RedisError as error:
         if "unknown command" in str(error).lower():
             raise CommandError(
-                f"the {name} has no BF.* commands: it runs without the oxbloom module (`oxbloom module-path` prints the "
-                "path for loadmodule)"
+                f"the {name} has no {command.partition('.')[0]}.* commands: it runs without the oxbloom module (`oxbloom "
+                "module-path` prints the path for loadmodule)"
             ) from None
         if "wrong number of arguments" not in str(error).lower():
             raise CommandError(f"the {name} rejects {command}: {error}") from None
@@ -73,7 +73,7 @@ def is_cluster(client: Client) -> bool:
         return False
 
 
-TYPES = (b"oxbloom--", b"MBbloom--", b"bloomfltr", b"none")
+TYPES = (b"oxbloom--", b"MBbloom--", b"bloomfltr", b"oxclassBF", b"oxvalkeyB", b"none")
 """The types of keys that hold filters, and of keys that do not exist."""
 
 

@@ -8,10 +8,12 @@ class FilterError(Exception):
 class ModuleMissingError(FilterError):
     """Raised if the server does not have the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        argument = f" prefix {prefix}" if prefix else ""
         super().__init__(
-            "the Redis or Valkey server has no BF.* commands: it runs without the oxbloom module. Start it with "
-            "--loadmodule /path/to/liboxbloom.so, or add that line to its configuration"
+            f"the Redis or Valkey server has no {prefix}BF.* commands: it runs without the oxbloom module, or the module "
+            f"has another prefix. Start it with --loadmodule /path/to/liboxbloom.so{argument}, or add that line to its "
+            "configuration"
         )
 
 

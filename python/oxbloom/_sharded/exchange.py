@@ -42,6 +42,15 @@ Command = tuple[str | bytes | int | float | memoryview, ...]
 LIBRARIES = ("redis", "valkey")
 
 
+def prefixed(prefix: str, command: Command) -> Command:
+    """Returns a command with the name that it has if the module was loaded with a prefix. Other commands stay as they
+    are."""
+    name = command[0]
+    if isinstance(name, str) and name.startswith(("BF.", "CF.")):
+        return (prefix + name, *command[1:])
+    return command
+
+
 def exchange(client: Any, commands: Sequence[Command]) -> list[Any]:
     """Sends commands together. Returns the replies. Those that are errors are exceptions."""
     if _is_cluster(client):

@@ -18,7 +18,7 @@ from oxbloom._oxbloom import ItemChunks, encoded
 
 from .commands import QUERY, Commands, Conversation, Operation, ShardedInfo
 from .errors import ModuleMissingError
-from .exchange import Command, exchange, exchange_async
+from .exchange import Command, exchange, exchange_async, prefixed
 from .turn import Turns
 from .window import Window
 
@@ -70,6 +70,7 @@ class _Filter(Generic[AnyClient]):
         window: int | timedelta | None = None,
         refresh: bool = False,
         slices: int | None = None,
+        prefix: str = "",
     ) -> None:
         """Sends nothing yet.
 
@@ -80,8 +81,10 @@ class _Filter(Generic[AnyClient]):
         window: the time for which items are remembered, a timedelta or whole seconds, up to 100 years.
         refresh: True if an item's window starts again when the item is added again.
         slices: the number of slices of a window, from 2 to 64, by default 15. Items are forgotten up to one slice late.
+        prefix: the prefix with which the server loaded the module, such as `OX`.
         """
         self.client = client
+        self.prefix = prefix
         self.counting = counting
         self.window = Window.of(window, refresh=refresh, slices=slices, counting=counting)
         self._commands = Commands(name, shards, capacity, error_rate, counting, self.window)
@@ -93,7 +96,8 @@ class _Filter(Generic[AnyClient]):
 
     def addition(self, item: Item) -> Command:
         """Returns the command that adds an item, for scripts that do more in the same step."""
-        return self._commands.command(self._commands.addition, encoded(item))
+        command = self._commands.command(self._commands.addition, encoded(item))
+        return prefixed(self.prefix, command)
 
 
 class Options(TypedDict, total=False):
@@ -105,6 +109,7 @@ class Options(TypedDict, total=False):
     window: int | timedelta | None
     refresh: bool
     slices: int | None
+    prefix: str
 
 
 class ShardedFilter(_Filter["Client"]):
@@ -189,17 +194,19 @@ class ShardedFilter(_Filter["Client"]):
     def _send_all(self, operation: Operation, items: Items) -> Any:
         chunks = ItemChunks(items, BATCH, BATCH_BYTES)
         answers = bytearray()
-        with _keeping(chunks, answers), _explaining():
+        with _keeping(chunks, answers), _explaining(self.prefix):
             for chunk in chunks:
-                flags, error = run(self.client, self._commands.answers(operation, chunk))
+                flags, error = run(
+                    self.client, self._commands.answers(operation, chunk), self.prefix
+                )
                 answers += flags
                 if error:
                     raise error
         return chunks.converted(bytes(answers))
 
     def _run(self, conversation: Conversation[T]) -> T:
-        with _explaining():
-            return run(self.client, conversation)
+        with _explaining(self.prefix):
+            return run(self.client, conversation, self.prefix)
 
 
 class AsyncShardedFilter(_Filter["AsyncClient"]):
@@ -264,10 +271,10 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
     async def _send_all(self, operation: Operation, items: Items) -> Any:
         chunks = ItemChunks(items, BATCH, BATCH_BYTES)
         answers = bytearray()
-        with _keeping(chunks, answers), _explaining():
+        with _keeping(chunks, answers), _explaining(self.prefix):
             for chunk in chunks:
                 flags, error = await run_async(
-                    self.client, self._commands.answers(operation, chunk)
+                    self.client, self._commands.answers(operation, chunk), self.prefix
                 )
                 answers += flags
                 if error:
@@ -281,8 +288,8 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
         return answers
 
     async def _run(self, conversation: Conversation[T]) -> T:
-        with _explaining():
-            return await run_async(self.client, conversation)
+        with _explaining(self.prefix):
+            return await run_async(self.client, conversation, self.prefix)
 
 
 class RemoteFilter(ShardedFilter):
@@ -307,23 +314,25 @@ class AsyncRemoteFilter(AsyncShardedFilter):
         super().__init__(client, key, shards=1, **options)
 
 
-def run(client: Client, conversation: Conversation[T]) -> T:
-    """Sends the commands of a conversation, and returns its result."""
+def run(client: Client, conversation: Conversation[T], prefix: str = "") -> T:
+    """Sends the commands of a conversation to a module with a prefix, and returns its result."""
     try:
         commands = next(conversation)
         while True:
-            commands = conversation.send(exchange(client, commands))
+            named = [prefixed(prefix, command) for command in commands]
+            commands = conversation.send(exchange(client, named))
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-async def run_async(client: AsyncClient, conversation: Conversation[T]) -> T:
+async def run_async(client: AsyncClient, conversation: Conversation[T], prefix: str = "") -> T:
     """`run` for clients of asyncio."""
     try:
         commands = next(conversation)
         while True:
-            commands = conversation.send(await exchange_async(client, commands))
+            named = [prefixed(prefix, command) for command in commands]
+            commands = conversation.send(await exchange_async(client, named))
     except StopIteration as end:
         result: T = end.value
         return result
@@ -340,7 +349,7 @@ def _keeping(chunks: ItemChunks, answers: bytearray) -> Iterator[None]:
 
 
 @contextmanager
-def _explaining() -> Iterator[None]:
+def _explaining(prefix: str) -> Iterator[None]:
     """Raises `ModuleMissingError` if an error says that the command does not exist.
 
     The error comes from the server, or from a client for clusters, which looks commands up first.
@@ -348,6 +357,7 @@ def _explaining() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if re.search(r"unknown command .BF\.|BF\.\w+ command doesn't exist", str(error)):
-            raise ModuleMissingError from error
+        name = re.escape(f"{prefix}BF.")
+        if re.search(rf"unknown command .{name}|{name}\w+ command doesn't exist", str(error)):
+            raise ModuleMissingError(prefix) from error
         raise

@@ -94,12 +94,12 @@ if redis.call('HDEL', KEYS[2], ARGV[3]) == 1 then push(ARGV[1], ARGV[2]) end
 """
 )
 
-# KEYS: queue, filter. ARGV: the command that puts, the entry, the arguments of the addition.
+# KEYS: queue, filter. ARGV: the command that puts, the entry, the command that adds, and its arguments after the key.
 # Returns 1 if the item was new, otherwise 0, or an error.
 PUT_IF_NEW = (
     PUSH
     + """
-local added = redis.call('BF.INSERT', KEYS[2], unpack(ARGV, 3))[1]
+local added = redis.call(ARGV[3], KEYS[2], unpack(ARGV, 4))[1]
 if type(added) == 'table' then return added end
 if added == 1 then push(ARGV[1], ARGV[2]) end
 return added

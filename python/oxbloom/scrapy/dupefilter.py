@@ -119,6 +119,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
             window=options.window,
             refresh=options.refresh,
             slices=options.slices,
+            prefix=options.prefix,
         )
         dupefilter = cls(
             filter,

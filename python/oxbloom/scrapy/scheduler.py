@@ -152,8 +152,8 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
         data = self.queue._encode_request(request)
         entry = b"%d %s" % (-request.priority, data.encode() if isinstance(data, str) else data)
         if self.one_step and not request.dont_filter:
-            _, key, *addition = self.df.addition(request)
-            return self.deliveries.put_if_new(entry, key, addition)
+            name, key, *arguments = self.df.addition(request)
+            return self.deliveries.put_if_new(entry, key, [name, *arguments])
         token = self.deliveries.note(entry)
         if not request.dont_filter and self.df.request_seen(request):
             self.deliveries.done(token)

@@ -38,6 +38,7 @@ class Options:
     window: int | timedelta | None = None
     refresh: bool = False
     slices: int | None = None
+    prefix: str = ""
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
@@ -64,6 +65,7 @@ class Options:
             window,
             refresh,
             slices,
+            settings.get("BLOOMFILTER_PREFIX") or "",
         )
 
 

@@ -17,8 +17,8 @@ const MAX_SPARE = 24;
 const SPARE_UNIT = 64;
 const PADDING = 8;
 /** From level SMALL to level LARGE, fingerprints have the shortest length, or one bit more below some level. */
-const SMALL = 13;
-const LARGE = 24;
+const SMALL = 14;
+const LARGE = 22;
 const FIRST_LEVEL = QUOTIENT_BITS + 1;
 const LAST_LEVEL = 63;
 
@@ -50,7 +50,7 @@ export function fingerprintLengths(errorRate) {
 /** Returns the length of new fingerprints at a level. */
 function lengthAt({ shortest, longerBelow }, level) {
   const flat = shortest + (level < longerBelow ? 1 : 0);
-  return Math.min(flat + Math.max(SMALL - level, 0) + Math.max(level - LARGE, 0), MAX_LENGTH);
+  return Math.min(flat + Math.max(SMALL - level, 0) + Math.ceil(Math.max(level - LARGE, 0) / 2), MAX_LENGTH);
 }
 
 /** Returns the limit of the error rate of a table that grows without end. */

@@ -18,12 +18,12 @@ mod reserve;
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command};
 use super::option_rows::{self, Creator};
-use super::{counting, query};
+use super::{counting, import, query};
 use crate::family::{CUCKOO, Family};
 use crate::server::Arity;
 
 /// The family of all commands in this file.
-pub(super) const FAMILY: &Family = &CUCKOO;
+pub(super) static FAMILY: &Family = &CUCKOO;
 
 /// All commands, each declared once.
 pub(super) static COMMANDS: &[Command] = &[
@@ -152,5 +152,13 @@ pub(super) static COMMANDS: &[Command] = &[
             Argument::required(c"iterator", ArgumentKind::Integer),
             Argument::required(c"data", ArgumentKind::String),
         ],
+    },
+    command! {
+        Import, import::import, Arity { min: 3, max: 5 }, keys: Keys::AndNew,
+        access: Access::Import,
+        fast: false,
+        summary: c"Copies a cuckoo filter of another module into a filter of this module, a part at a time.",
+        complexity: c"O(N), where N is the size of the chunk",
+        arguments: || import::ARGUMENTS.to_vec(),
     },
 ];

@@ -154,17 +154,17 @@ def test_a_taker_that_leaves_puts_back_the_entries_that_are_not_done(server, tak
 
 def test_an_entry_and_its_item_are_added_together_or_not_at_all(server, taker):
     one = taker()
-    addition = ["CAPACITY", 100, "ITEMS", "item"]
+    addition = ["BF.INSERT", "CAPACITY", 100, "ITEMS", "item"]
     assert one.put_if_new(entry(1), FILTER, addition)
     assert not one.put_if_new(entry(2), FILTER, addition)
     assert server.client.llen(QUEUE) == 1
     # This filter cannot grow.
     server.client.execute_command("BF.RESERVE", "full", 0.01, 1, "NONSCALING")
-    assert one.put_if_new(entry(3), "full", ["ITEMS", "a"])
+    assert one.put_if_new(entry(3), "full", ["BF.INSERT", "ITEMS", "a"])
 
     def fill() -> None:
         for n in range(100):
-            one.put_if_new(entry(4), "full", ["ITEMS", n])
+            one.put_if_new(entry(4), "full", ["BF.INSERT", "ITEMS", n])
 
     with pytest.raises(redis.ResponseError, match="filter is full"):
         fill()
@@ -178,7 +178,7 @@ def test_no_lost_reply_loses_or_doubles_an_entry(server, taker, kind):
         one.sign_of_life()
         for n in range(5):
             network.lose.set()
-            one.put_if_new(entry(n), FILTER, ["ITEMS", n])
+            one.put_if_new(entry(n), FILTER, ["BF.INSERT", "ITEMS", n])
             network.lose.set()
             token = one.note(entry(n + 5))
             network.lose.set()

@@ -27,7 +27,7 @@ from redis.retry import Retry
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.utils.test import get_crawler
-from servers import Server, running
+from servers import OXBLOOM, REDISBLOOM, Server, running
 from website import site
 
 KEY = "quotes:bloomfilter"
@@ -623,3 +623,15 @@ class TestForgetting:
         assert not seen.request_seen(PAGE)
         with pytest.raises(ValueError, match="BLOOMFILTER_COUNTING"):
             seen.forget(PAGE)
+
+
+def test_the_filter_can_be_in_a_module_with_a_prefix():
+    with running(REDISBLOOM, "--loadmodule", OXBLOOM, "prefix", "OX") as server:
+        settings = {"REDIS_URL": server.url, "BLOOMFILTER_PREFIX": "OX"}
+        crawler = get_crawler(Quotes, settings)
+        crawler.spider = Quotes.from_crawler(crawler)
+        seen = RFPDupeFilter.from_spider(crawler.spider)
+        assert not seen.request_seen(PAGE)
+        assert seen.request_seen(SAME)
+        assert server.client.execute_command("OXBF.CARD", KEY) == 1
+        assert seen.addition(OTHER)[0] == "OXBF.INSERT"

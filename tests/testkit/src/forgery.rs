@@ -586,7 +586,7 @@ impl Widths {
     /// Returns the width of a slot at a level, in bits.
     pub fn width_at(&self, level: u32) -> u32 {
         let length = self.shortest + u32::from(level < self.longer_below);
-        let length = (length + 13u32.saturating_sub(level) + level.saturating_sub(24)).min(56);
+        let length = (length + 14u32.saturating_sub(level) + level.saturating_sub(22).div_ceil(2)).min(56);
         if self.is_growing() { length + 1 } else { self.width }
     }
 }

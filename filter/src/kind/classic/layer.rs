@@ -24,10 +24,10 @@ use bitvec::prelude::*;
 
 use super::probes::{ClassicProbes, Modulus, Probes};
 use super::spec::{ClassicLayerSpec, MAX_PROBES};
-use crate::array::{Bytes, RawSpan};
+use crate::array::{self, Bytes};
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::error::Error;
-use crate::hash::{Hash, Hasher};
+use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::layer::{LayerInfo, combine_bits};
 use crate::line::count_ones;
@@ -160,7 +160,7 @@ impl<P: Probes> ClassicLayer<P> {
         self.bytes().len() > IN_CACHE
     }
 
-    /// Prefetches all memory that an insertion of the item reads.
+    /// Prefetches all probes of an item.
     #[inline]
     pub fn prefetch_insert(&self, hash: Hash) {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
@@ -294,8 +294,8 @@ impl<P: Probes> ClassicLayer<P> {
 
     #[inline]
     fn prefetch_next(&self, probes: &mut P, count: u32) {
-        let bytes = self.bytes.span();
-        (0..count).for_each(|_| bytes.prefetch(probes.next(self.modulus) / 8));
+        let start = self.bytes().as_ptr();
+        (0..count).for_each(|_| array::prefetch(start.wrapping_add(probes.next(self.modulus) / 8)));
     }
 }
 
@@ -367,29 +367,5 @@ fn contains_batch<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash], found:
         let present = layer.present(hashes, absent);
         present.iter().for_each(|item| found[item] = true);
         absent = absent.without(present);
-    }
-}
-
-/// The address of the newest layer of a filter, which may be gone, and the filter's hash function.
-#[derive(Clone, Copy, Debug)]
-pub struct ClassicHint {
-    bytes: RawSpan<1>,
-    modulus: Modulus,
-    /// The number of probes of an item.
-    count: u32,
-    hasher: Hasher<'static>,
-}
-
-impl ClassicHint {
-    /// Returns the hint for a filter's newest layer.
-    #[inline]
-    pub fn new(hasher: Hasher<'static>, newest: &ClassicLayer) -> ClassicHint {
-        ClassicHint { bytes: newest.bytes.span(), modulus: newest.modulus, count: newest.spec.probes, hasher }
-    }
-
-    /// Prefetches all probes of an item.
-    pub fn prefetch(&self, item: &[u8]) {
-        let mut probes = ClassicProbes::new(self.hasher.hash(item), self.modulus);
-        (0..self.count).for_each(|_| self.bytes.prefetch(probes.next(self.modulus) / 8));
     }
 }

@@ -7,7 +7,7 @@ pub mod spec;
 
 use std::ptr::NonNull;
 
-use super::{Contained, CreateParams, Kind, PrefetchHint};
+use super::{Contained, CreateParams, Kind};
 use crate::array;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
@@ -60,8 +60,6 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     fn check_merge(&self) -> Result<(), MergeError> {
         Ok(())
     }
-    /// Returns the hint of a filter with this newest layer, if the kind has hints.
-    fn prefetch_hint(&self, newest: &ClassicLayer<Self::Probes>) -> Option<PrefetchHint>;
 }
 
 impl ClassicFilter {
@@ -346,10 +344,10 @@ where
         layer::prefetch(&self.layers, hashes);
     }
 
-    #[inline]
-    fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
-        let newest = self.layers.last().filter(|layer| layer.bytes().len() as u64 >= min_bytes)?;
-        self.spec.prefetch_hint(newest)
+    fn look_ahead(&self, hash: Hash) {
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch_insert(hash);
+        }
     }
 
     #[inline]

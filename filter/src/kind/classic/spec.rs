@@ -1,11 +1,9 @@
 //! The parameters of classic filters and of their layers, and the sizes of the layers.
 
 use super::ChainSpec;
-use super::layer::{ClassicHint, ClassicLayer};
 use super::probes::ClassicProbes;
 use crate::error::Error;
 use crate::hash::Hasher;
-use crate::kind::PrefetchHint;
 use crate::sizing::textbook_false_positive_rate;
 use crate::spec::Growth;
 /// `ln^2 2` and `ln 2` with RedisBloom's digits. One more digit would give different filters.
@@ -89,12 +87,6 @@ impl ClassicSpec {
         }
     }
 
-    /// Returns the hash function of the filter.
-    #[inline]
-    fn murmur(&self) -> Hasher<'static> {
-        if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
-    }
-
     /// Returns a layer for `capacity` items with an error rate of its own.
     fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<ClassicLayerSpec, Error> {
         if capacity == 0 || error_rate <= 0.0 {
@@ -142,7 +134,7 @@ impl ChainSpec for ClassicSpec {
 
     #[inline]
     fn hasher(&self) -> Hasher<'_> {
-        self.murmur()
+        if self.options.hash_bits() == 64 { Hasher::Murmur64 } else { Hasher::Murmur32 }
     }
 
     fn hash_bits(&self) -> u8 {
@@ -168,11 +160,6 @@ impl ChainSpec for ClassicSpec {
         }
         let capacity = newest.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
         self.layer(capacity, newest.error_rate / 2.0)
-    }
-
-    #[inline]
-    fn prefetch_hint(&self, newest: &ClassicLayer) -> Option<PrefetchHint> {
-        Some(PrefetchHint::Classic(ClassicHint::new(self.murmur(), newest)))
     }
 }
 

@@ -257,6 +257,10 @@ where
         self.table.prefetch(hashes);
     }
 
+    fn look_ahead(&self, hash: Hash) {
+        self.table.look_ahead(hash);
+    }
+
     #[inline(never)]
     fn contains_at(&self, hash: Hash, _now: u64) -> bool {
         self.table.contains(hash)

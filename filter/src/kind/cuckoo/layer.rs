@@ -15,7 +15,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::array::{Bytes, RawSpan, WORD};
+use crate::array::{Bytes, WORD, prefetch};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::hash::cuckoo::{self, other_bucket};
@@ -75,25 +75,6 @@ impl CuckooLayerSpec {
         let has_sound_buckets = self.buckets.is_power_of_two() && self.buckets <= MAX_BUCKETS;
         let is_sound = has_sound_buckets && (1..=MAX_BUCKET_SIZE).contains(&self.bucket_size);
         is_sound.then(|| self.buckets * u64::from(self.bucket_size))
-    }
-}
-
-/// The place of the buckets of a layer, which may be gone.
-#[derive(Clone, Copy, Debug)]
-pub struct CuckooHint {
-    slots: RawSpan<1>,
-    bucket_size: usize,
-    /// The number of buckets, minus 1.
-    mask: u64,
-}
-
-impl CuckooHint {
-    /// Prefetches both buckets of an item. If the layer is gone, this has no effect.
-    #[inline]
-    pub fn prefetch(&self, hash: Hash) {
-        for bucket in [hash.first, hash.second] {
-            self.slots.prefetch(((bucket & self.mask) as usize).wrapping_mul(self.bucket_size));
-        }
     }
 }
 
@@ -168,10 +149,12 @@ impl CuckooLayer {
         entry.buckets.into_iter().find_map(|bucket| self.find_in(bucket, content))
     }
 
-    /// Returns the place of the buckets.
+    /// Prefetches both buckets of an item.
     #[inline]
-    pub fn hint(&self) -> CuckooHint {
-        CuckooHint { slots: self.slots.span(), bucket_size: self.bucket_size, mask: self.mask }
+    pub fn prefetch(&self, hash: Hash) {
+        for bucket in [hash.first, hash.second] {
+            prefetch(self.slots().as_ptr().wrapping_add((bucket & self.mask) as usize * self.bucket_size));
+        }
     }
 
     /// Returns true if the fingerprint is in one of its buckets.

@@ -8,7 +8,7 @@ pub(crate) mod layer;
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
-use super::{CreateParams, Kind, PrefetchHint};
+use super::{CreateParams, Kind};
 use crate::array;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
@@ -398,14 +398,12 @@ impl Kind for CuckooFilter {
     #[inline]
     fn prefetch(&self, hashes: &[Hash]) {
         if let Some(newest) = self.layers.last() {
-            hashes.iter().for_each(|&hash| newest.hint().prefetch(hash));
+            hashes.iter().for_each(|&hash| newest.prefetch(hash));
         }
     }
 
-    #[inline]
-    fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
-        let newest = self.layers.last().filter(|layer| layer.slots().len() as u64 >= min_bytes)?;
-        Some(PrefetchHint::Cuckoo(newest.hint()))
+    fn look_ahead(&self, hash: Hash) {
+        self.prefetch(&[hash]);
     }
 
     #[inline(never)]
@@ -419,7 +417,7 @@ impl Kind for CuckooFilter {
         found.fill(false);
         for layer in self.newest_first() {
             let absent = || hashes.iter().zip(&*found).filter(|(_, found)| !**found);
-            absent().for_each(|(&hash, _)| layer.hint().prefetch(hash));
+            absent().for_each(|(&hash, _)| layer.prefetch(hash));
             for (found, &hash) in found.iter_mut().zip(hashes) {
                 *found = *found || layer.contains(Entry::of(hash));
             }
@@ -450,7 +448,7 @@ impl Kind for CuckooFilter {
     fn count_hashes(&self, hashes: &[Hash], counts: &mut [u64]) -> Result<(), Error> {
         counts.fill(0);
         for layer in self.newest_first() {
-            hashes.iter().for_each(|&hash| layer.hint().prefetch(hash));
+            hashes.iter().for_each(|&hash| layer.prefetch(hash));
             counts.iter_mut().zip(hashes).for_each(|(count, &hash)| *count += layer.count(Entry::of(hash)));
         }
         Ok(())

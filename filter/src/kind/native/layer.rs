@@ -140,11 +140,9 @@ impl BlockedLayer {
     /// Prefetches the memory that any operation on the items reads, unless the layer is small.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
-        if !self.array.is_of_lines() {
-            return;
+        if self.array.is_of_lines() {
+            hashes.iter().for_each(|&hash| self.array.prefetch(hash));
         }
-        let span = self.array.span();
-        hashes.iter().for_each(|&hash| span.prefetch(hash));
     }
 
     /// Merges `sources`, which have this layer's parameters, into the layer. If the layer is new, the result is the

@@ -12,7 +12,7 @@ pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
-use super::{Content, CreateParams, Kind, OwnKind, PrefetchHint};
+use super::{Content, CreateParams, Kind, OwnKind};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -94,6 +94,7 @@ impl NativeFilter {
     }
 
     /// Returns the bytes of the table.
+    #[inline]
     pub fn table_bytes(&self) -> usize {
         self.table().map_or(0, |table| size_of::<Table>() + table.allocated())
     }
@@ -201,6 +202,7 @@ impl Kind for NativeFilter {
     }
 
     /// Counts no padding, so that equal filters have equal sizes under every allocator.
+    #[inline]
     fn memory_usage(&self) -> usize {
         size_of::<Content>() + self.layer.bytes().len() + self.table_bytes()
     }
@@ -244,9 +246,11 @@ impl Kind for NativeFilter {
     }
 
     #[inline]
-    fn prefetch_hint(&self, min_bytes: u64) -> Option<PrefetchHint> {
-        let is_large = self.layer.bytes().len() as u64 >= min_bytes && self.layer.array().is_of_lines();
-        is_large.then(|| PrefetchHint::Blocks { blocks: self.layer.array().span(), seed: self.spec.seed })
+    fn look_ahead(&self, hash: Hash) {
+        self.layer.prefetch(&[hash]);
+        if let Some(table) = &self.table {
+            table.look_ahead(hash);
+        }
     }
 
     #[inline]

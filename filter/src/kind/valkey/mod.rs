@@ -14,7 +14,7 @@
 
 use std::f64::consts::LN_2;
 
-use super::{Content, CreateParams, PrefetchHint};
+use super::{Content, CreateParams};
 use crate::error::{Error, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::kind::Kind;
@@ -130,12 +130,6 @@ impl ChainSpec for ValkeySpec {
     /// The items of each full layer are its capacity. The union of two layers may have more, which no file can hold.
     fn check_merge(&self) -> Result<(), MergeError> {
         Err(MergeError::MergedValkey)
-    }
-
-    /// Returns `None`: with a seed of 32 bytes, the hints of all kinds would be larger, and slower to copy.
-    #[inline]
-    fn prefetch_hint(&self, _newest: &ClassicLayer<ValkeyProbes>) -> Option<PrefetchHint> {
-        None
     }
 }
 

@@ -336,6 +336,13 @@ impl Kind for WindowedFilter {
         }
     }
 
+    fn look_ahead(&self, hash: Hash) {
+        self.expected.look_ahead(hash);
+        if let Some(table) = &self.overflow {
+            table.look_ahead(hash);
+        }
+    }
+
     #[inline(never)]
     fn contains_at(&self, hash: Hash, now: u64) -> bool {
         let forgotten = self.slices.forgotten_at(now);

@@ -85,15 +85,7 @@ impl Segment {
 
     /// Calls `visit` with the value of each entry.
     pub(in crate::table) fn for_each_value(&self, mut visit: impl FnMut(u64)) {
-        for group in self.filled_groups() {
-            if self.stamp_bits > 0 || self.has_single_slots(group) {
-                self.slots_of_group(group).for_each(|slot| visit(slot >> self.stamp_bits));
-            } else {
-                self.runs_of(group..group + 1)
-                    .flat_map(|(_, run)| self.entries(run))
-                    .for_each(|entry| visit(entry.value));
-            }
-        }
+        self.for_each_entry(|_quotient, value, _content| visit(value));
     }
 
     /// Returns the groups, or none if the segment has no memory.

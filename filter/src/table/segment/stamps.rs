@@ -19,7 +19,7 @@ pub(in crate::table) struct Stamped {
 
 /// Returns the number of slices between `base` and the slice of a slot, whose last `stamp_bits` bits are its stamp.
 #[inline(always)]
-fn slices_between(base: u64, slot: u64, stamp_bits: u32) -> u64 {
+pub(super) fn slices_between(base: u64, slot: u64, stamp_bits: u32) -> u64 {
     slot.wrapping_sub(base + 1) & low_bits(stamp_bits)
 }
 

@@ -1,10 +1,11 @@
 //! Segments as bytes.
 //!
-//! The bytes may come from anywhere. [`Segment::decode`] checks the structure, and [`Segment::is_sound`] checks the
+//! The bytes may come from anywhere. [`Segment::decode`] checks the structure, and [`Segment::checked_weight`] checks the
 //! entries.
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use super::stamps::slices_between;
 use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
 use crate::error::Error;
 use crate::table::bits::{Broadword, MAX_WIDTH, field, low_bits};
@@ -95,22 +96,28 @@ impl Segment {
         Ok(Some(self))
     }
 
-    /// Returns true if all slots belong to valid entries of this payload.
-    pub(in crate::table) fn is_sound(&self, payload: Payload) -> Result<bool, Error> {
+    /// Returns the sum of the weights of all values, or `None` if a slot belongs to no valid entry of this payload.
+    pub(in crate::table) fn checked_weight(
+        &self,
+        payload: Payload,
+        weigh: impl Fn(u64) -> u64,
+    ) -> Result<Option<u128>, Error> {
         if let Payload::Slice(Stamps { forgotten, .. }) = payload
             && (self.base > forgotten || (0..self.groups()).any(|group| self.base_of(group) > forgotten))
         {
-            return Ok(false);
+            return Ok(None);
         }
         let mut values = Vec::new();
+        let mut sum: u128 = 0;
         for group in 0..self.groups() {
             // Most groups need no closer look. Loading a filter takes most of its time here.
-            if self.stamp_bits == 0 && self.has_single_slots(group) {
+            if let Some(of_group) = self.weight_of_plain(group, payload, &weigh) {
+                sum = sum.saturating_add(of_group);
                 continue;
             }
             for (_, run) in self.runs_of(group..group.saturating_add(1)) {
                 if run.len > MAX_RUN {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 values.clear();
                 values.try_reserve(run.len).map_err(|_| Error::OutOfMemory)?;
@@ -120,28 +127,38 @@ impl Segment {
                     Payload::Slice(stamps) => self.read_stamped(run, stamps, &mut values),
                 };
                 if !are_entries || has_repeated(&mut values) {
-                    return Ok(false);
+                    return Ok(None);
                 }
+                values.iter().for_each(|&value| sum = sum.saturating_add(weigh(value).into()));
             }
         }
-        Ok(true)
+        Ok(Some(sum))
     }
 
-    /// Returns true if each slot of a group is an entry of its own: no slot is 0, and no two slots of a run are equal.
-    /// Returns false if a run is so long that it needs another check.
+    /// Returns the sum of the weights of a group's values, if a quick look shows that all entries are valid: each has a
+    /// slot of its own, or two if the payload is a count. Returns `None` if the group needs a closer look.
+    ///
+    /// Inlined, so that it is compiled for each way to weigh.
     #[inline(always)]
     #[expect(clippy::arithmetic_side_effects, reason = "these are positions in the segment's own bytes")]
-    pub(super) fn has_single_slots(&self, group: usize) -> bool {
+    fn weight_of_plain(&self, group: usize, payload: Payload, weigh: impl Fn(u64) -> u64) -> Option<u128> {
         /// The number of bits of the upper part that are checked at a time. The following bits are read with them.
         const STEP: u32 = 48;
         const MORE: u32 = MAX_WIDTH - STEP;
+        let stamp_bits = self.stamp_bits();
+        // Without stamps, all slots are in the only slice.
+        let (base, span) = match payload {
+            Payload::Slice(stamps) => (self.base_of(group), stamps.span.into()),
+            Payload::Nothing | Payload::Count => (0, 1),
+        };
         let (start, end) = self.bounds(group);
         let width = self.width();
         let slots = self.slots_in::<Broadword>(group);
-        let slot = |index: usize| field(self.bytes(), end * 8 - (index + 1) * width as usize, width);
+        let value = |index: usize| field(self.bytes(), end * 8 - (index + 1) * width as usize, width) >> stamp_bits;
         let first = start * 8;
         let length = GROUP_QUOTIENTS + 1 + slots as u32;
         let mut before = 0;
+        let mut sum: u128 = 0;
         for at in (0..length).step_by(STEP as usize) {
             let left = length - at;
             let bits = field(self.bytes(), first + at as usize, MAX_WIDTH.min(left));
@@ -154,20 +171,43 @@ impl Segment {
                     break;
                 }
                 if distance == MORE {
-                    return false;
+                    return None;
                 }
                 let mut left = pairs;
                 while left != 0 {
                     let index = before + (ones & low_bits(left.trailing_zeros())).count_ones() as usize;
-                    if slot(index) == slot(index + distance as usize) {
-                        return false;
+                    let first = value(index);
+                    if first == value(index + distance as usize) {
+                        // Two equal neighbours are an entry with the count 2. A third one is noticed at distance 2.
+                        if distance > 1 || payload != Payload::Count {
+                            return None;
+                        }
+                        sum = sum.wrapping_sub(weigh(first).into());
                     }
                     left &= left - 1;
                 }
             }
             before += ones.count_ones() as usize;
         }
-        self.slots_of_group(group).all(|slot| slot != 0)
+        // As many slots as fit into a word are read at a time.
+        let per_word = MAX_WIDTH / width;
+        let mut bit = end * 8;
+        let mut left = slots as u32;
+        let mut is_valid = true;
+        while left > 0 {
+            let count = per_word.min(left);
+            bit -= (count * width) as usize;
+            let mut word = field(self.bytes(), bit, count * width);
+            for _ in 0..count {
+                let slot = word & low_bits(width);
+                let value = slot >> stamp_bits;
+                is_valid &= value != 0 && slices_between(base, slot, stamp_bits) < span;
+                sum = sum.wrapping_add(weigh(value).into());
+                word >>= width;
+            }
+            left -= count;
+        }
+        is_valid.then_some(sum)
     }
 
     /// Appends the values of a run to `values`, which has room. Returns false if a slot belongs to no valid entry, or to

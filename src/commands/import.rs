@@ -1,0 +1,314 @@
+//! BF.IMPORT and CF.IMPORT: copy a filter of another module on the same server, which has the usual names of commands.
+//!
+//! Each step reads a chunk of the source by the other module's own command, and loads a part of it with LOADCHUNK. So
+//! replicas and append-only files get the filter as chunks, and need no other module.
+//!
+//! Until it is complete, the filter has a key of its own, whose name is that of the new key and the cursor:
+//!
+//! ```text
+//!  {newkey}:import:32 ── part, RENAME ──► {newkey}:import:33 ── part, RENAME ──► … ── RENAMENX ──► newkey
+//! ```
+//!
+//! So an unfinished filter is never mistaken for a whole one. An import needs no state outside the key space: it can
+//! continue after a restart or a failover, and a chunk that was not loaded cannot be skipped. An import that stops
+//! expires.
+
+use std::ffi::CStr;
+
+use super::declaration::{Argument, ArgumentKind};
+use crate::allocation::can_allocate;
+use crate::family::{CUCKOO, Verb};
+use crate::filter_key::ReadKey;
+use crate::names::named;
+use crate::reply_error::{Error, Limit};
+use crate::server::{Arg, Args, CallReply, Context, Keyspace, OwnedString};
+use oxbloom_filter::internals::codec::{HEADER_CURSOR, Header, Origin};
+
+/// The arguments after the source.
+pub(super) const ARGUMENTS: [Argument; 2] = [
+    Argument::required(c"newkey", ArgumentKind::Key(1)),
+    Argument::option(c"CURSOR", c"cursor", ArgumentKind::Integer),
+];
+
+/// The size of a part in bytes. A chunk of 16 MiB takes 14 ms to read, and as a whole another 22 ms to load and to
+/// replicate; a part takes 3 ms.
+const PART: usize = 2 << 20;
+
+/// The memory that the server takes for the largest reply to SCANDUMP, twice 16 MiB. The server exits if it has less.
+const REPLY: usize = 32 << 20;
+
+/// The time after which an unfinished filter expires, in milliseconds.
+const IDLE: &str = "600000";
+
+/// The number of items that are looked up in both filters at the end.
+const SAMPLE: u64 = 1000;
+
+/// `BF.IMPORT key newkey [CURSOR cursor]`
+///
+/// Each reply has the next cursor; the last has cursor 0.
+pub(super) fn import(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    let cursor = match args.len() {
+        3 => 0,
+        5 if args.at(3).is("CURSOR") => args.at(4).unsigned().ok_or(Error::BadImportCursor)?,
+        _ => return Err(Error::Syntax),
+    };
+    let reached = (cursor != 0).then(|| Cursor::from_number(cursor));
+    let mut import = Import { ctx, keyspace, source: args.at(1), newkey: args.at(2) };
+    match import.step(reached) {
+        Ok(()) => Ok(()),
+        Err(Failure::Own(error)) => Err(error),
+        Err(Failure::Called(error)) => {
+            ctx.reply_call(&error);
+            Ok(())
+        }
+    }
+}
+
+/// The reason why a step failed.
+enum Failure {
+    Own(Error),
+    /// The error of a command that the step called.
+    Called(CallReply),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Own(error)
+    }
+}
+
+/// The place in the source that an import has reached. RedisBloom dumps cuckoo filters only from the start of a chunk.
+#[derive(Clone, Copy)]
+struct Cursor {
+    /// The cursor after which the source dumps the current chunk. It is 0 before the header.
+    chunk: u64,
+    /// The number of parts of the chunk that were loaded.
+    parts: u64,
+}
+
+impl Cursor {
+    /// The number of bits for the parts in the number that clients get.
+    const PART_BITS: u32 = 5;
+
+    const FIRST: Cursor = Cursor { chunk: HEADER_CURSOR, parts: 0 };
+
+    fn from_number(number: u64) -> Cursor {
+        Cursor { chunk: number >> Cursor::PART_BITS, parts: number & ((1 << Cursor::PART_BITS) - 1) }
+    }
+
+    fn number(self) -> u64 {
+        self.chunk << Cursor::PART_BITS | self.parts
+    }
+
+    /// Returns the number of bytes of the chunk that were loaded.
+    fn loaded_of_chunk(self) -> usize {
+        self.parts as usize * PART
+    }
+
+    /// Returns the number of bytes that were loaded. A cursor is one more than the bytes before it.
+    fn loaded(self) -> u64 {
+        self.chunk.saturating_sub(HEADER_CURSOR) + self.loaded_of_chunk() as u64
+    }
+}
+
+/// A chunk of a dump.
+struct Chunk {
+    cursor: u64,
+    /// The reply of SCANDUMP.
+    reply: CallReply,
+}
+
+impl Chunk {
+    fn data(&self) -> &[u8] {
+        self.reply.value().element(1).and_then(|data| data.bytes()).unwrap_or_default()
+    }
+}
+
+/// One step of an import.
+struct Import<'a> {
+    ctx: &'a Context<'a>,
+    keyspace: Keyspace<'a>,
+    source: Arg<'a>,
+    newkey: Arg<'a>,
+}
+
+impl Import<'_> {
+    /// Continues at the place that the import has reached, or starts.
+    fn step(&mut self, reached: Option<Cursor>) -> Result<(), Failure> {
+        if self.call(c"EXISTS", &[self.newkey])?.value().integer() != Some(0) {
+            return Err(Error::Exists.into());
+        }
+        // RedisBloom does not dump an empty cuckoo filter.
+        let header = self.source_chunk(0)?.ok_or(Error::EmptySource)?;
+        let total = Header::decode(header.data(), Origin::Client).map_err(|_| Error::BadData)?.memory();
+        let next = match reached {
+            None => self.start(&header)?,
+            Some(cursor) => {
+                let unfinished = self.unfinished(cursor);
+                self.check_unchanged(unfinished.as_arg(), &header)?;
+                if cursor.loaded() == total {
+                    return self.finish(unfinished.as_arg(), total);
+                }
+                let chunk = self.source_chunk(cursor.chunk)?.ok_or(Error::BadData)?;
+                self.load_part(unfinished.as_arg(), cursor, &chunk)?
+            }
+        };
+        self.call(c"PEXPIRE", &[self.unfinished(next).as_arg(), self.ctx.string(IDLE.as_bytes()).as_arg()])?;
+        reply(self.ctx, next.number(), [next.loaded(), total], 0);
+        Ok(())
+    }
+
+    /// Creates the unfinished filter, in place of the one of an earlier import.
+    fn start(&mut self, header: &Chunk) -> Result<Cursor, Failure> {
+        let unfinished = self.unfinished(Cursor::FIRST);
+        self.call(c"UNLINK", &[unfinished.as_arg()])?;
+        self.load(unfinished.as_arg(), HEADER_CURSOR, header.data())?;
+        self.check_unchanged(unfinished.as_arg(), header)?;
+        Ok(Cursor::FIRST)
+    }
+
+    /// Returns the chunk of the source after a cursor, or `None` after the last. To import filters that another command
+    /// dumps, read them here.
+    fn source_chunk(&mut self, cursor: u64) -> Result<Option<Chunk>, Failure> {
+        let scandump = self.ctx.family.usual_name(Verb::Scandump);
+        self.chunk(&scandump, self.source, cursor)
+    }
+
+    /// Returns the chunk after a cursor that a SCANDUMP command dumps.
+    fn chunk(&mut self, scandump: &CStr, key: Arg, cursor: u64) -> Result<Option<Chunk>, Failure> {
+        if !can_allocate(REPLY) {
+            return Err(Error::NoMemory(Limit::System).into());
+        }
+        let cursor = self.ctx.string(cursor.to_string().as_bytes());
+        let reply = self.call(scandump, &[key, cursor.as_arg()])?;
+        let next = reply.value().element(0).and_then(|cursor| cursor.integer());
+        let cursor = next.and_then(|cursor| u64::try_from(cursor).ok()).ok_or(Error::BadData)?;
+        Ok((cursor != 0).then_some(Chunk { cursor, reply }))
+    }
+
+    /// Loads a chunk into an unfinished filter.
+    fn load(&mut self, unfinished: Arg, cursor: u64, data: &[u8]) -> Result<(), Failure> {
+        let [cursor, data] = [cursor.to_string().as_bytes(), data].map(|bytes| self.ctx.string(bytes));
+        let loadchunk = self.ctx.family.replicated_name(Verb::Loadchunk);
+        self.call(loadchunk, &[unfinished, cursor.as_arg(), data.as_arg()]).map(drop)
+    }
+
+    /// Checks that the source still has the header with which the unfinished filter was created. The header counts the
+    /// items of each layer, so it changes with every item that is added or removed. Removes the filter if it differs:
+    /// it has parts of the source from different times, in which items may be missing.
+    fn check_unchanged(&mut self, unfinished: Arg, header: &Chunk) -> Result<(), Failure> {
+        let scandump = self.ctx.family.replicated_name(Verb::Scandump);
+        let ours = self.chunk(scandump, unfinished, 0).map_err(|_| Error::NoImport)?.ok_or(Error::NoImport)?;
+        if ours.data() == header.data() {
+            return Ok(());
+        }
+        self.call(c"UNLINK", &[unfinished])?;
+        Err(Error::SourceChanged.into())
+    }
+
+    /// Loads the next part of a chunk, and moves the unfinished filter to the key of the next cursor.
+    fn load_part(&mut self, unfinished: Arg, cursor: Cursor, chunk: &Chunk) -> Result<Cursor, Failure> {
+        let data = chunk.data();
+        // No byte may be left out.
+        let is_next = chunk.cursor.checked_sub(data.len() as u64) == Some(cursor.chunk);
+        let start = cursor.loaded_of_chunk();
+        if !is_next || start >= data.len() || data.len().div_ceil(PART) >> Cursor::PART_BITS != 0 {
+            return Err(Error::BadData.into());
+        }
+        let end = data.len().min(start + PART);
+        self.load(unfinished, cursor.chunk + end as u64, &data[start..end])?;
+        let next = if end == data.len() {
+            Cursor { chunk: chunk.cursor, parts: 0 }
+        } else {
+            Cursor { parts: cursor.parts + 1, ..cursor }
+        };
+        self.call(c"RENAME", &[unfinished, self.unfinished(next).as_arg()])?;
+        Ok(next)
+    }
+
+    /// Compares the complete filter with the source, moves it to the new key, and replies with the verdict.
+    fn finish(&mut self, unfinished: Arg, total: u64) -> Result<(), Failure> {
+        let Some(found) = self.compare(unfinished)? else {
+            self.call(c"UNLINK", &[unfinished])?;
+            return Err(Error::ImportDiffers.into());
+        };
+        if self.call(c"RENAMENX", &[unfinished, self.newkey])?.value().integer() != Some(1) {
+            return Err(Error::Exists.into());
+        }
+        self.call(c"PERSIST", &[self.newkey])?;
+        self.keyspace.notify_changed(self.ctx, self.newkey, Verb::Import);
+        let ctx = self.ctx;
+        let key = ReadKey::open(self.keyspace.reborrow(), ctx, self.newkey);
+        let filter = key.filter()?.ok_or(Error::NotFound)?;
+        let numbers = [
+            (c"Number of items inserted", filter.len_at(0)),
+            (c"Number of filters", filter.num_layers() as u64),
+            (c"Size", filter.memory_usage() as u64),
+            (c"Items compared", SAMPLE),
+            (c"Items found in both", found),
+        ];
+        let gained = if *ctx.family == CUCKOO {
+            "CF.CONVERT makes it a native filter, which accepts items as long as there is memory"
+        } else {
+            "BF.MERGE and packed commands, and additions that change nothing are not replicated"
+        };
+        let texts = [
+            (c"Kept", "layout, bits, hash and growth, and so all replies; SCANDUMP copies it back"),
+            (c"Gained", gained),
+        ];
+        reply(ctx, 0, [total, total], numbers.len() + texts.len());
+        for (label, number) in numbers {
+            ctx.reply_simple(label);
+            ctx.reply_integer(number);
+        }
+        for (label, text) in texts {
+            ctx.reply_simple(label);
+            ctx.reply_bulk(named(text).to_string().as_bytes());
+        }
+        Ok(())
+    }
+
+    /// Looks up the same items in both filters. Returns the number of items found, or `None` if a reply differs.
+    fn compare(&mut self, unfinished: Arg) -> Result<Option<u64>, Failure> {
+        // Any fixed items do. These have all bits mixed.
+        let items = (1..=SAMPLE).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_string());
+        let items: Vec<OwnedString> = items.map(|item| self.ctx.string(item.as_bytes())).collect();
+        let (family, source) = (self.ctx.family, self.source);
+        let mut found = |command: &CStr, key: Arg| {
+            let arguments: Vec<Arg> = [key].into_iter().chain(items.iter().map(OwnedString::as_arg)).collect();
+            let reply = self.call(command, &arguments)?;
+            let replies = (0..items.len()).map(|index| reply.value().element(index).and_then(|found| found.integer()));
+            Ok::<Vec<_>, Failure>(replies.collect())
+        };
+        let theirs = found(&family.usual_name(Verb::Mexists), source)?;
+        let ours = found(family.replicated_name(Verb::Mexists), unfinished)?;
+        Ok((theirs == ours).then(|| ours.iter().filter(|&&found| found == Some(1)).count() as u64))
+    }
+
+    /// Returns the key of the unfinished filter that has everything up to a cursor. It is in the slot of the new key.
+    fn unfinished(&self, cursor: Cursor) -> OwnedString {
+        let newkey = self.newkey.bytes();
+        let [open, close]: [&[u8]; 2] = if newkey.contains(&b'{') { [b"", b""] } else { [b"{", b"}"] };
+        let end = format!(":import:{}", cursor.number());
+        self.ctx.string(&[open, newkey, close, end.as_bytes()].concat())
+    }
+
+    /// Calls a command. An error that it replies with is a failure.
+    fn call(&mut self, command: &CStr, arguments: &[Arg]) -> Result<CallReply, Failure> {
+        let is_unknown = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
+        let error = || if is_unknown() { Error::NoOtherModule } else { Error::Internal };
+        let reply = self.keyspace.call(self.ctx, command, arguments).ok_or_else(error)?;
+        if reply.value().is_error() { Err(Failure::Called(reply)) } else { Ok(reply) }
+    }
+}
+
+/// Starts a reply: the cursor, and a map with the bytes that were loaded, the bytes in total, and `more` fields.
+fn reply(ctx: &Context, cursor: u64, bytes: [u64; 2], more: usize) {
+    ctx.reply_array(2);
+    ctx.reply_bulk(cursor.to_string().as_bytes());
+    ctx.reply_map(bytes.len() + more);
+    for (label, bytes) in [c"Bytes loaded", c"Bytes in total"].into_iter().zip(bytes) {
+        ctx.reply_simple(label);
+        ctx.reply_integer(bytes);
+    }
+}

@@ -1,0 +1,338 @@
+//! Filters of RedisBloom that are imported on the same server.
+
+use testkit::filter_model::Family;
+use testkit::persistence::aof_commands;
+use testkit::replication::{start_replica, wait_for_replica};
+use testkit::server::server_version;
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, copy_of};
+
+use crate::access::{serve_slots, start_node_of, user, wait_for_cluster};
+use crate::beside::both;
+use crate::commands::WRONG_TYPE;
+
+const NO_IMPORT: &str = "ERR no import is at this cursor: start again without CURSOR";
+const CHANGED: &str =
+    "ERR the source changed during the import: import again without CURSOR, while no client writes to it";
+
+/// Runs one step of an import. Returns the next cursor, and the fields of the reply.
+fn step(client: &mut Wire, family: Family, keys: &str, cursor: &str) -> Result<(String, Reply), Reply> {
+    let option = if cursor == "0" { String::new() } else { format!(" CURSOR {cursor}") };
+    let reply = client.run(&format!("OX{}.IMPORT {keys}{option}", family.prefix()));
+    if reply.is_error() {
+        return Err(reply);
+    }
+    let [cursor, fields] = reply.elements() else { panic!("{reply:?}") };
+    Ok((cursor.text(), fields.clone()))
+}
+
+/// Imports a filter. Returns the number of steps, and the fields of the last reply.
+fn import(client: &mut Wire, family: Family, keys: &str) -> (usize, Reply) {
+    let mut cursor = "0".to_owned();
+    let mut loaded = 0;
+    for steps in 1.. {
+        let (next, fields) = step(client, family, keys, &cursor).unwrap_or_else(|error| panic!("{keys}: {error:?}"));
+        let bytes = fields.field("Bytes loaded").integer();
+        assert!(bytes >= loaded && bytes <= fields.field("Bytes in total").integer(), "{fields:?}");
+        if next == "0" {
+            assert_eq!(bytes, fields.field("Bytes in total").integer());
+            return (steps, fields);
+        }
+        (cursor, loaded) = (next, bytes);
+    }
+    unreachable!("more steps than a number can count")
+}
+
+/// Returns the dump of a filter by the commands of a module.
+fn dump(client: &mut Wire, prefix: &str, family: Family, key: &str) -> Vec<Reply> {
+    let mut chunks = Vec::new();
+    let mut cursor = 0;
+    loop {
+        let reply = client.run(&format!("{prefix}{}.SCANDUMP {key} {cursor}", family.prefix()));
+        cursor = reply.elements()[0].integer();
+        if cursor == 0 {
+            return chunks;
+        }
+        chunks.push(reply);
+    }
+}
+
+/// Adds numbers to a filter by the commands of a module.
+fn add(client: &mut Wire, prefix: &str, family: Family, (key, numbers): (&str, std::ops::Range<u32>)) {
+    let command = match family {
+        Family::Bloom => format!("{prefix}BF.INSERT {key} ITEMS"),
+        Family::Cuckoo => format!("{prefix}CF.INSERT {key} ITEMS"),
+    };
+    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    for numbers in numbers.chunks(1000) {
+        let reply = client.run(&format!("{command} {}", numbers.join(" ")));
+        assert_eq!(reply.elements().len(), numbers.len(), "{reply:?}");
+    }
+}
+
+/// Filters of RedisBloom: the command that creates one, and the number of its items.
+const SOURCES: [(Family, &str, u32); 8] = [
+    (Family::Bloom, "BF.RESERVE source 0.01 1000", 500),
+    (Family::Bloom, "BF.RESERVE source 0.01 1000 NONSCALING", 1000),
+    (Family::Bloom, "BF.RESERVE source 0.05 10 EXPANSION 2", 3000),
+    (Family::Bloom, "BF.RESERVE source 0.01 20 EXPANSION 1", 600),
+    (Family::Bloom, "BF.RESERVE source 0.001 10", 0),
+    (Family::Cuckoo, "CF.RESERVE source 1000", 500),
+    (Family::Cuckoo, "CF.RESERVE source 64 BUCKETSIZE 4 EXPANSION 2 MAXITERATIONS 7", 3000),
+    (Family::Cuckoo, "CF.RESERVE source 100 EXPANSION 0", 40),
+];
+
+#[test]
+fn an_imported_filter_has_the_bytes_of_the_source_also_after_the_same_additions() {
+    let server = both().start();
+    let mut client = Wire::resp2(&server);
+    for (family, reserve, items) in SOURCES {
+        client.run("FLUSHALL");
+        assert_eq!(client.run(reserve), Reply::simple("OK"));
+        add(&mut client, "", family, ("source", 0..items));
+        let (_, verdict) = import(&mut client, family, "source new");
+        let [theirs, ours] =
+            [("", "source"), ("OX", "new")].map(|(prefix, key)| dump(&mut client, prefix, family, key));
+        assert_eq!(theirs, ours, "{reserve}");
+        let number = |name: &str| verdict.field(name).integer();
+        let info = client.run(&format!("{}.INFO source", family.prefix()));
+        assert_eq!(number("Number of items inserted"), info.field("Number of items inserted").integer(), "{reserve}");
+        for item in 0..items {
+            let reply = client.run(&format!("OX{}.EXISTS new {item}", family.prefix()));
+            assert_eq!(reply, Reply::Integer(1), "{reserve}: {item}");
+        }
+        assert_eq!(number("Items compared"), 1000);
+        let size = client.run("MEMORY USAGE new").integer();
+        assert!((size - 600..=size).contains(&number("Size")), "{size}: {verdict:?}");
+        let gained = if family == Family::Bloom { "OXBF.MERGE" } else { "OXCF.CONVERT" };
+        assert!(verdict.field("Gained").text().starts_with(gained), "{verdict:?}");
+        assert_eq!(client.run("TTL new"), Reply::Integer(-1));
+        assert_eq!(client.run("DBSIZE"), Reply::Integer(2));
+        if reserve.contains("NONSCALING") || reserve.ends_with("EXPANSION 0") {
+            continue;
+        }
+        for (prefix, key) in [("", "source"), ("OX", "new")] {
+            add(&mut client, prefix, family, (key, items..items + 500));
+        }
+        let [theirs, ours] =
+            [("", "source"), ("OX", "new")].map(|(prefix, key)| dump(&mut client, prefix, family, key));
+        assert_eq!(theirs, ours, "{reserve}, after further additions");
+    }
+}
+
+/// Creates filters with more than one chunk, of more than one part.
+fn large(client: &mut Wire, family: Family) {
+    let reserve = match family {
+        Family::Bloom => "BF.RESERVE source 0.01 14000000",
+        Family::Cuckoo => "CF.RESERVE source 20000000",
+    };
+    assert_eq!(client.run(reserve), Reply::simple("OK"));
+    add(client, "", family, ("source", 0..20_000));
+}
+
+#[test]
+fn large_filters_arrive_in_parts_and_continue_after_a_restart() {
+    for family in [Family::Bloom, Family::Cuckoo] {
+        let setup = || both().keeping_aof("no");
+        let server = setup().start();
+        let mut client = Wire::resp2(&server);
+        large(&mut client, family);
+        let mut cursor = "0".to_owned();
+        for _ in 0..4 {
+            cursor = step(&mut client, family, "source new", &cursor).expect("a step").0;
+        }
+        // A lost reply: the step was made, so its cursor is in the past.
+        let (next, fields) = step(&mut client, family, "source new", &cursor).expect("a step");
+        assert_eq!(step(&mut client, family, "source new", &cursor), Err(Reply::error(NO_IMPORT)));
+        assert!(fields.field("Bytes loaded").integer() > 4 << 20, "{fields:?}");
+        assert_eq!(client.run("EXISTS new"), Reply::Integer(0));
+        let unfinished = format!("{{new}}:import:{next}");
+        assert!((1..=600).contains(&client.run(&format!("TTL {unfinished}")).integer()));
+        let folder = copy_of(server.folder());
+        drop(server);
+        let restarted = setup().on(folder).start();
+        let mut client = Wire::resp2(&restarted);
+        let mut cursor = next;
+        while cursor != "0" {
+            cursor = step(&mut client, family, "source new", &cursor).expect("a step").0;
+        }
+        let [theirs, ours] =
+            [("", "source"), ("OX", "new")].map(|(prefix, key)| dump(&mut client, prefix, family, key));
+        assert!(theirs == ours && ours.len() > 2, "{} chunks", ours.len());
+        assert_eq!(client.run("DBSIZE"), Reply::Integer(2));
+    }
+}
+
+#[test]
+fn a_write_to_the_source_during_an_import_is_noticed() {
+    let server = both().start();
+    let mut client = Wire::resp2(&server);
+    for (family, writes) in [
+        (Family::Bloom, &["BF.ADD source new-item"][..]),
+        (Family::Bloom, &["DEL source", "BF.RESERVE source 0.01 1000", "BF.ADD source item"]),
+        (Family::Cuckoo, &["CF.ADD source new-item"]),
+        (Family::Cuckoo, &["CF.DEL source 1"]),
+        (Family::Cuckoo, &["CF.DEL source 1", "CF.ADD source 1"]),
+    ] {
+        for steps in 1..=2 {
+            client.run("FLUSHALL");
+            let reserve =
+                if family == Family::Bloom { "BF.RESERVE source 0.01 1000" } else { "CF.RESERVE source 1000" };
+            client.run(reserve);
+            add(&mut client, "", family, ("source", 0..500));
+            let mut cursor = "0".to_owned();
+            for _ in 0..steps {
+                cursor = step(&mut client, family, "source new", &cursor).expect("a step").0;
+            }
+            for write in writes {
+                assert!(!client.run(write).is_error(), "{write}");
+            }
+            assert_eq!(step(&mut client, family, "source new", &cursor), Err(Reply::error(CHANGED)), "{writes:?}");
+            // Nothing is left of the import, and it can be repeated.
+            assert_eq!(client.run("DBSIZE"), Reply::Integer(1), "{writes:?}");
+            import(&mut client, family, "source new");
+        }
+    }
+}
+
+#[test]
+fn errors_say_what_to_do_and_change_nothing() {
+    let server = both().start();
+    let mut client = Wire::resp2(&server);
+    for line in ["BF.ADD bloom a", "CF.ADD cuckoo a", "CF.RESERVE empty 100", "OXBF.ADD ours a", "SET text a"] {
+        client.run(line);
+    }
+    let keys = client.run("DBSIZE");
+    for (line, error) in [
+        ("OXBF.IMPORT nothing new", "ERR not found"),
+        ("OXCF.IMPORT nothing new", "ERR not found"),
+        ("OXBF.IMPORT text new", WRONG_TYPE),
+        ("OXBF.IMPORT cuckoo new", WRONG_TYPE),
+        ("OXCF.IMPORT bloom new", WRONG_TYPE),
+        ("OXBF.IMPORT ours new", WRONG_TYPE),
+        ("OXBF.IMPORT bloom ours", "ERR item exists"),
+        ("OXBF.IMPORT bloom bloom", "ERR item exists"),
+        ("OXBF.IMPORT bloom text", "ERR item exists"),
+        ("OXCF.IMPORT empty new", "ERR the source is empty: create an empty filter instead"),
+        ("OXBF.IMPORT bloom new CURSOR 32", NO_IMPORT),
+        ("OXBF.IMPORT bloom new CURSOR 18446744073709551615", NO_IMPORT),
+        ("OXBF.IMPORT bloom new CURSOR x", "ERR bad cursor: CURSOR takes the cursor of the last reply"),
+        ("OXBF.IMPORT bloom new CURSOR -1", "ERR bad cursor: CURSOR takes the cursor of the last reply"),
+        ("OXBF.IMPORT bloom new CURSOR", "ERR syntax error"),
+        ("OXBF.IMPORT bloom new NEXT 0", "ERR syntax error"),
+        ("oxbf.import bloom", "ERR wrong number of arguments for 'oxbf.import' command"),
+    ] {
+        assert_eq!(client.run(line), Reply::error(error), "{line}");
+    }
+    assert_eq!(client.run("DBSIZE"), keys);
+    assert_eq!(step(&mut client, Family::Bloom, "bloom new", "0").expect("a step").0, "32");
+    client.run("OXBF.ADD new early");
+    assert_eq!(client.run("OXBF.IMPORT bloom new CURSOR 32"), Reply::error("ERR item exists"));
+    let alone = Setup::oxbloom().module_arguments("prefix OX").start();
+    let missing = "ERR no other module on this server has filters to import: load RedisBloom beside this module";
+    assert_eq!(Wire::resp2(&alone).run("OXBF.IMPORT bloom new"), Reply::error(missing));
+    let usual = Setup::oxbloom().start();
+    assert!(Wire::resp2(&usual).run("BF.IMPORT bloom new").error_text().starts_with("ERR unknown command"));
+}
+
+#[test]
+fn a_limit_of_memory_stops_an_import() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = both().set("oxbf.filter-memory-limit 1mb").start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE source 0.01 10000000");
+    let limit = "ERR Insufficient memory to create filter: over oxbf.filter-memory-limit, raise the limit or choose a \
+                 smaller capacity";
+    assert_eq!(client.run("OXBF.IMPORT source new"), Reply::error(limit));
+    assert_eq!(client.run("DBSIZE"), Reply::Integer(1));
+}
+
+#[test]
+fn replicas_and_files_get_chunks() {
+    let master = both().set("repl-diskless-sync-delay 0").keeping_aof("no").start();
+    let replica = start_replica(&master, both());
+    let mut client = Wire::resp2(&master);
+    for (family, reserve, items) in [SOURCES[2], SOURCES[6]] {
+        client.run("DEL source");
+        client.run(reserve);
+        add(&mut client, "", family, ("source", 0..items));
+        import(&mut client, family, &format!("source new{}", family.prefix()));
+    }
+    client.run("OXCF.CONVERT newCF");
+    wait_for_replica(&mut master.connect(), &mut replica.connect());
+    let mut follower = Wire::resp2(&replica);
+    assert_eq!(client.run("DEBUG DIGEST"), follower.run("DEBUG DIGEST"));
+    assert_eq!(client.run("TYPE newCF"), Reply::simple("oxcuckoo-"));
+    assert_eq!(follower.run("TTL newBF"), Reply::Integer(-1));
+    let names = aof_commands(master.folder()).into_iter().map(|words| String::from_utf8_lossy(&words[0]).into_owned());
+    let names: Vec<_> = names.map(|name| name.to_uppercase()).collect();
+    assert!(!names.iter().any(|name| name.contains("IMPORT")), "{names:?}");
+    assert!(names.iter().filter(|name| *name == "OXBF.LOADCHUNK").count() > 5, "{names:?}");
+}
+
+#[test]
+fn a_script_imports_in_one_step_for_all_others() {
+    let server = both().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE source 0.01 1000");
+    add(&mut client, "", Family::Bloom, ("source", 0..500));
+    let script = "local reply = redis.call('OXBF.IMPORT', KEYS[1], KEYS[2]) while reply[1] ~= '0' do reply = \
+                  redis.call('OXBF.IMPORT', KEYS[1], KEYS[2], 'CURSOR', reply[1]) end return reply";
+    let reply = client.run_words(&["EVAL", script, "2", "source", "new"]);
+    assert_eq!(reply.elements()[0], Reply::bulk("0"), "{reply:?}");
+    assert_eq!(client.run("OXBF.CARD new"), Reply::Integer(500));
+    assert_eq!(dump(&mut client, "OX", Family::Bloom, "new"), dump(&mut client, "", Family::Bloom, "source"));
+}
+
+#[test]
+fn the_reply_is_a_map_in_resp3() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = both().start();
+    let mut client = Wire::resp3(&server);
+    client.run("BF.ADD source item");
+    let reply = client.run("OXBF.IMPORT source new");
+    let [cursor, Reply::Map(_)] = reply.elements() else { panic!("{reply:?}") };
+    let cursor = cursor.text();
+    client.run(&format!("OXBF.IMPORT source new CURSOR {cursor}"));
+}
+
+#[test]
+fn an_import_needs_permission_to_read_the_source_and_to_write_the_new_key() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = both().start();
+    Wire::resp2(&server).run("BF.ADD source item");
+    for (rules, allowed) in [
+        ("~* -@all +oxbf.import", true),
+        ("%R~source %W~new +oxbf.import", true),
+        ("%R~source %R~new +oxbf.import", false),
+        ("%W~source %W~new +oxbf.import", false),
+        ("~source +oxbf.import", false),
+        ("~* +@all -oxbf.import", false),
+    ] {
+        let reply = user(&server, rules).run("OXBF.IMPORT source new");
+        assert_eq!(!reply.is_error(), allowed, "{rules}: {reply:?}");
+        assert!(allowed || reply.error_text().starts_with("NOPERM"), "{rules}: {reply:?}");
+    }
+}
+
+#[test]
+fn in_a_cluster_both_keys_are_in_one_slot() {
+    let server = start_node_of(both);
+    let mut client = Wire::resp2(&server);
+    serve_slots(&mut client, 0..16384);
+    wait_for_cluster(&mut client);
+    client.run("BF.ADD source item");
+    client.run("BF.ADD {tag}source item");
+    assert!(client.run("OXBF.IMPORT source new").error_text().starts_with("CROSSSLOT"));
+    import(&mut client, Family::Bloom, "source {source}new");
+    import(&mut client, Family::Bloom, "{tag}source {tag}new");
+    import(&mut client, Family::Bloom, "{tag}source tag");
+    let reply = client.run("COMMAND GETKEYS OXBF.IMPORT source new CURSOR 32");
+    assert_eq!(reply, Reply::Array(vec![Reply::bulk("source"), Reply::bulk("new")]));
+}
