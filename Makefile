@@ -12,7 +12,7 @@ FAULTY_MODULE := $(TARGET)/faulty/liboxbloom.so
 REDISBLOOM := $(TARGET)/redisbloom/redisbloom.so
 REDISJSON := $(TARGET)/redisbloom/rejson.so
 MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM) \
-  REDISJSON_MODULE=$(REDISJSON)
+  REDISJSON_MODULE=$(REDISJSON) VALKEY_BLOOM_MODULE=$(TARGET)/debug/examples/libvalkey_bloom.so
 # These have the newest and the oldest versions of Scrapy and redis-py that the Python package supports.
 PYTHON_ENV := $(TARGET)/python
 OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
@@ -87,9 +87,10 @@ lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
 
-build-modules: build ## Build the two modules that tests load: the release, and target/faulty/liboxbloom.so
+build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and a stand-in
 	cargo build $(TESTED)
 	install -D $(TARGET)/debug/liboxbloom.so $(FAULTY_MODULE)
+	cargo build -p testkit --example valkey_bloom
 
 # `cargo test` only includes the soak and the tests under valgrind if they are named.
 build-tests: build-modules setup-test

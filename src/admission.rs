@@ -8,7 +8,7 @@ use crate::reply_error::{Error, Limit};
 use crate::server::Server;
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::{self, Header};
-use oxbloom_filter::internals::{CreateParams, Hash, InsertOptions, Interrupted, MergeOp};
+use oxbloom_filter::internals::{Admit, CreateParams, Hash, InsertOptions, Interrupted, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 
 /// Decides whether a filter may take more memory. If not, remembers which limit was exceeded.
@@ -72,11 +72,14 @@ pub(crate) fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
     admission.or_exit(built, Error::decoding)
 }
 
-/// Decodes the filter in a payload of BF.LOAD, if there is memory for it.
-pub(crate) fn load(server: &Server, payload: &[u8]) -> Result<Filter, Error> {
+/// Decodes a filter from bytes of some format, if there is memory for it.
+pub(crate) fn decoded(
+    server: &Server,
+    bytes: &[u8],
+    decode: fn(&[u8], Admit<'_>) -> Result<Filter, DecodeError>,
+) -> Result<Filter, Error> {
     let admission = Admission::new(server, 0);
-    let decoded = codec::valkey::decode_payload(payload, &mut |bytes| admission.admits(bytes));
-    admission.or_exit(decoded, Error::decoding)
+    admission.or_exit(decode(bytes, &mut |bytes| admission.admits(bytes)), Error::decoding)
 }
 
 /// Creates an empty filter that can be merged with `other`, if there is memory for it.

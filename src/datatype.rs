@@ -31,14 +31,12 @@ use oxbloom_filter::{DecodeError, Filter};
 /// A data type: the values of an encoding.
 struct DataType {
     encoding: Encoding,
-    /// The name of the type that has such values beside the module that owns the usual type.
-    beside: Option<&'static CStr>,
     /// The family whose commands create and use the values.
     family: &'static Family,
     rdb_load: unsafe extern "C" fn(*mut raw::RedisModuleIO, c_int) -> *mut c_void,
     /// The server's handle of the type of new values.
     handle: AtomicPtr<raw::RedisModuleType>,
-    /// The server's handle of the type `beside`, if new values have another. Null otherwise.
+    /// The server's handle of the type beside another module, if new values have the usual one. Null otherwise.
     beside_handle: AtomicPtr<raw::RedisModuleType>,
 }
 
@@ -46,9 +44,9 @@ struct DataType {
 static TYPES: [DataType; Encoding::ALL.len()] = [
     DataType::new::<{ Encoding::Own as usize }>(&BLOOM),
     DataType::new::<{ Encoding::OwnCuckoo as usize }>(&CUCKOO),
-    DataType { beside: Some(c"oxclassCF"), ..DataType::new::<{ Encoding::Cuckoo as usize }>(&CUCKOO) },
-    DataType { beside: Some(c"oxvalkeyB"), ..DataType::new::<{ Encoding::Valkey as usize }>(&BLOOM) },
-    DataType { beside: Some(c"oxclassBF"), ..DataType::new::<{ Encoding::Classic as usize }>(&BLOOM) },
+    DataType::new::<{ Encoding::Cuckoo as usize }>(&CUCKOO),
+    DataType::new::<{ Encoding::Valkey as usize }>(&BLOOM),
+    DataType::new::<{ Encoding::Classic as usize }>(&BLOOM),
 ];
 
 /// Returns the server's handle of a filter's data type.
@@ -82,11 +80,12 @@ pub(crate) fn register(ctx: &Context) -> Result<(), &'static CStr> {
     let is_alone = names().are_usual();
     for data_type in &TYPES {
         // A usual type of another module is left alone, even if that module is loaded later.
-        let name = data_type.beside.filter(|_| !is_alone).unwrap_or(data_type.encoding.type_name());
+        let name_beside = data_type.encoding.name_beside().filter(|_| !is_alone);
+        let name = name_beside.unwrap_or(data_type.encoding.type_name());
         data_type.handle.store(data_type.create(ctx, name)?, Ordering::Relaxed);
     }
     for data_type in TYPES.iter().filter(|_| is_alone) {
-        if let Some(name) = data_type.beside {
+        if let Some(name) = data_type.encoding.name_beside() {
             data_type.beside_handle.store(data_type.create(ctx, name)?, Ordering::Relaxed);
         }
     }
@@ -97,7 +96,6 @@ impl DataType {
     const fn new<const ENCODING: usize>(family: &'static Family) -> DataType {
         DataType {
             encoding: Encoding::ALL[ENCODING],
-            beside: None,
             family,
             rdb_load: rdb_load::<ENCODING>,
             handle: AtomicPtr::new(ptr::null_mut()),

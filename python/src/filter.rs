@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, TryLockError};
 use std::time::{Duration, SystemTime};
 
-use oxbloom_filter::internals::codec;
+use oxbloom_filter::internals::codec::{self, payload};
 use oxbloom_filter::internals::{BATCH, InsertOptions, LayerInfo, Window};
 use oxbloom_filter::{Filter, FilterBuilder, MergeError};
 use pyo3::exceptions::{PyBlockingIOError, PyOSError, PyTypeError, PyValueError};
@@ -15,7 +15,6 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyString};
 
 use crate::answers::{flags, numbers};
 use crate::chunks::{self, Chunks};
-use crate::dump;
 use crate::error::{broken, failed, interrupted, too_large, undecodable, undecodable_within, unmergeable};
 use crate::fork;
 use crate::items::{Items, bytes_of};
@@ -351,11 +350,11 @@ fn write_all(file: &Bound<'_, PyAny>, payload: &[u8]) -> PyResult<()> {
 
 /// Decodes a DUMP payload, or bytes of the Rust library's `Filter::to_bytes`.
 fn decode(bytes: &[u8], max_memory: u64) -> PyResult<Filter> {
-    if !dump::is_payload(bytes) {
+    if !payload::is_payload(bytes) {
         return Filter::from_bytes_within(bytes, max_memory).map_err(|error| undecodable_within(error, max_memory));
     }
     let mut taken = 0u64;
-    let decoded = dump::decode(bytes, &mut |more| {
+    let decoded = payload::decode(bytes, &mut |more| {
         taken = taken.saturating_add(more);
         taken <= max_memory
     });
@@ -638,7 +637,7 @@ impl BloomFilter {
 
     /// Returns the filter as a DUMP payload, which RESTORE accepts. It has a checksum, and contains the seed.
     fn dump<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let payload = py.detach(|| self.with_detached(dump::encode))?.map_err(failed)?;
+        let payload = py.detach(|| self.with_detached(payload::encode))?.map_err(failed)?;
         Ok(PyBytes::new(py, &payload))
     }
 
@@ -674,7 +673,7 @@ impl BloomFilter {
     ///
     /// file: a file that is open for writing bytes, or a path, which is created or overwritten.
     fn tofile(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
-        let payload = py.detach(|| self.with_detached(dump::encode))?.map_err(failed)?;
+        let payload = py.detach(|| self.with_detached(payload::encode))?.map_err(failed)?;
         with_file(file, "wb", |file| write_all(file, &payload))
     }
 

@@ -1,7 +1,7 @@
 //! The Python package `oxbloom`: Bloom filters in a Python process, with the same bits as on a server.
 //!
 //! ```text
-//!  bytes, str, lists ─┐                              ┌─ DUMP, RESTORE, files: `dump`
+//!  bytes, str, lists ─┐                              ┌─ DUMP, RESTORE, files: the crate's `payload`
 //!  NumPy: `column`    ├─ `items` ── `filter` ── Filter
 //!  Arrow: `arrow`    ─┘              │               └─ BF.SCANDUMP, BF.LOADCHUNK: `chunks`
 //!                     │              └─ lists, NumPy: `answers`
@@ -18,7 +18,6 @@ mod answers;
 mod arrow;
 mod chunks;
 mod column;
-mod dump;
 mod error;
 mod filter;
 mod fork;

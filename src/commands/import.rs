@@ -16,13 +16,15 @@
 use std::ffi::CStr;
 
 use super::declaration::{Argument, ArgumentKind};
+use crate::admission;
 use crate::allocation::can_allocate;
-use crate::family::{CUCKOO, Verb};
+use crate::family::{BLOOM, CUCKOO, Verb};
 use crate::filter_key::ReadKey;
 use crate::names::named;
 use crate::reply_error::{Error, Limit};
 use crate::server::{Arg, Args, CallReply, Context, Keyspace, OwnedString};
-use oxbloom_filter::internals::codec::{HEADER_CURSOR, Header, Origin};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::codec::{self, Encoding, HEADER_CURSOR, Header, Origin, payload};
 
 /// The arguments after the source.
 pub(super) const ARGUMENTS: [Argument; 2] = [
@@ -138,6 +140,9 @@ impl Import<'_> {
         if self.call(c"EXISTS", &[self.newkey])?.value().integer() != Some(0) {
             return Err(Error::Exists.into());
         }
+        if *self.ctx.family == BLOOM && self.is_of_valkey_bloom()? {
+            return self.import_whole();
+        }
         // RedisBloom does not dump an empty cuckoo filter.
         let header = self.source_chunk(0)?.ok_or(Error::EmptySource)?;
         let total = Header::decode(header.data(), Origin::Client).map_err(|_| Error::BadData)?.memory();
@@ -158,6 +163,36 @@ impl Import<'_> {
         Ok(())
     }
 
+    fn is_of_valkey_bloom(&mut self) -> Result<bool, Failure> {
+        let data_type = self.call(c"TYPE", &[self.source])?;
+        Ok(data_type.value().bytes() == Some(Encoding::Valkey.type_name().to_bytes()))
+    }
+
+    /// Imports a filter in one step: valkey-bloom has no command that dumps chunks.
+    fn import_whole(&mut self) -> Result<(), Failure> {
+        let filter = self.source_as_a_whole()?;
+        let unfinished = self.unfinished(Cursor::FIRST);
+        self.call(c"UNLINK", &[unfinished.as_arg()])?;
+        for chunk in codec::dump(&filter) {
+            let chunk = chunk.map_err(|_| Error::NoMemory(Limit::System))?;
+            self.load(unfinished.as_arg(), chunk.cursor, &chunk.data)?;
+        }
+        self.finish(unfinished.as_arg(), filter.memory_usage() as u64)
+    }
+
+    /// Decodes the source from its DUMP.
+    fn source_as_a_whole(&mut self) -> Result<Filter, Failure> {
+        let size = self.call(c"MEMORY", &[self.ctx.string(b"USAGE").as_arg(), self.source])?;
+        let size = size.value().integer().and_then(|size| usize::try_from(size).ok()).ok_or(Error::BadData)?;
+        // The server exits if it has no memory for a payload and its reply.
+        if !can_allocate(size.saturating_mul(3)) {
+            return Err(Error::NoMemory(Limit::System).into());
+        }
+        let dump = self.call(c"DUMP", &[self.source])?;
+        let payload = dump.value().bytes().ok_or(Error::NotFound)?;
+        Ok(admission::decoded(self.ctx, payload, payload::decode)?)
+    }
+
     /// Creates the unfinished filter, in place of the one of an earlier import.
     fn start(&mut self, header: &Chunk) -> Result<Cursor, Failure> {
         let unfinished = self.unfinished(Cursor::FIRST);
@@ -167,8 +202,7 @@ impl Import<'_> {
         Ok(Cursor::FIRST)
     }
 
-    /// Returns the chunk of the source after a cursor, or `None` after the last. To import filters that another command
-    /// dumps, read them here.
+    /// Returns the chunk of the source after a cursor, or `None` after the last.
     fn source_chunk(&mut self, cursor: u64) -> Result<Option<Chunk>, Failure> {
         let scandump = self.ctx.family.usual_name(Verb::Scandump);
         self.chunk(&scandump, self.source, cursor)

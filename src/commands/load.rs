@@ -5,6 +5,7 @@ use crate::admission;
 use crate::family::Verb;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
+use oxbloom_filter::internals::codec::valkey::decode_payload;
 
 /// `BF.LOAD key data`
 ///
@@ -28,7 +29,7 @@ fn apply(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
         Error::Exists => Error::BusyKey,
         error => error,
     })?;
-    let filter = admission::load(ctx, args.at(2).bytes())?;
+    let filter = admission::decoded(ctx, args.at(2).bytes(), decode_payload)?;
     let mut keyspace = key.create(filter)?;
     ctx.replicate_verbatim();
     keyspace.notify_changed(ctx, name, Verb::Load);

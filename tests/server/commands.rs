@@ -876,7 +876,7 @@ fn a_native_filter_grows_as_its_items_need_whatever_its_expansion_is() {
     for (key, expansion) in [("least", 1), ("most", u32::MAX)] {
         client.run(&format!("BF.RESERVE {key} 0.01 1000 EXPANSION {expansion} SEED 7"));
         let mut field = |name: &str| client.run(&format!("BF.INFO {key} {name}")).elements()[0].integer();
-        assert_eq!(field("EXPANSION"), expansion.into());
+        assert_eq!(field("EXPANSION"), i64::from(expansion));
         let size = field("SIZE");
         add_numbers(&mut client, key, 50_000);
         let mut field = |name: &str| client.run(&format!("BF.INFO {key} {name}")).elements()[0].integer();

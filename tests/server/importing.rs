@@ -1,9 +1,16 @@
 //! Filters of RedisBloom that are imported on the same server.
 
+use std::num::{NonZeroU32, NonZeroU64};
+
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::codec::valkey::encode_payload;
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Layout};
 use testkit::filter_model::Family;
+use testkit::info::digest_of;
+use testkit::modules::valkey_bloom;
 use testkit::persistence::aof_commands;
 use testkit::replication::{start_replica, wait_for_replica};
-use testkit::server::server_version;
+use testkit::server::{server_version, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, copy_of};
 
@@ -117,6 +124,50 @@ fn an_imported_filter_has_the_bytes_of_the_source_also_after_the_same_additions(
         let [theirs, ours] =
             [("", "source"), ("OX", "new")].map(|(prefix, key)| dump(&mut client, prefix, family, key));
         assert_eq!(theirs, ours, "{reserve}, after further additions");
+    }
+}
+
+fn by_two() -> Growth {
+    Growth::By(NonZeroU32::new(2).unwrap())
+}
+
+#[test]
+fn filters_of_valkey_bloom_are_imported_from_their_dump() {
+    let ours = || Setup::oxbloom().module_arguments("prefix OX");
+    let stand_in = format!("loadmodule {}", valkey_bloom().display());
+    let server = with_debug(ours().set(stand_in)).start();
+    let replica = start_replica(&server, with_debug(ours()));
+    let mut client = Wire::resp2(&server);
+    let half = ErrorRate::new(0.5).unwrap();
+    for (items, growth) in [(0, by_two()), (70, Growth::Fixed), (5000, by_two())] {
+        client.run("FLUSHALL");
+        let params = CreateParams {
+            error_rate: ErrorRate::new(0.01).unwrap(),
+            capacity: NonZeroU64::new(100).unwrap(),
+            growth,
+            layout: Layout::Valkey { seed: [7; 32], tightening: half },
+        };
+        let mut filter = Filter::create(params, &mut |_bytes| true).unwrap();
+        let mut insert = |item: u32| assert!(filter.insert(item.to_string()).is_ok());
+        (0..items).for_each(&mut insert);
+        let payload = encode_payload(&filter).unwrap().unwrap();
+        assert_eq!(client.run_words(&[&b"BF.LOAD"[..], b"source", &payload]), Reply::simple("OK"));
+        assert_eq!(client.run("TYPE source"), Reply::simple("bloomfltr"));
+        let (steps, verdict) = import(&mut client, Family::Bloom, "source new");
+        assert_eq!((steps, verdict.field("Items compared").integer()), (1, 1000));
+        assert_eq!(verdict.field("Number of items inserted").integer() as u64, filter.len());
+        assert_eq!(client.run("TYPE new"), Reply::simple("oxvalkeyB"));
+        assert!((0..items).all(|item| client.run(&format!("OXBF.EXISTS new {item}")) == Reply::Integer(1)));
+        // It grows as the source does.
+        if growth != Growth::Fixed {
+            add(&mut client, "OX", Family::Bloom, ("new", items..items + 500));
+            (items..items + 500).for_each(|item| assert!(filter.insert(item.to_string()).is_ok()));
+        }
+        let reply = client.run("OXBF.INFO new SIZE");
+        assert_eq!(reply.elements().last().unwrap_or(&reply).integer(), filter.memory_usage() as i64);
+        let mut reader = replica.connect();
+        wait_for_replica(&mut server.connect(), &mut reader);
+        assert_eq!(digest_of(&mut server.connect(), "new"), digest_of(&mut reader, "new"));
     }
 }
 

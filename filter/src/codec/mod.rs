@@ -5,7 +5,7 @@
 //! numbers and strings. An [`encoding`] defines both: [`own`] for our own filters, from what all kinds have in common
 //! (see [`stored`](crate::stored)) and what each [kind](crate::kind) adds; [`classic`] and [`cuckoo`] for RedisBloom's;
 //! [`valkey`] for valkey-bloom's.
-//! [`Filter::to_bytes`] encodes a whole dump stream as one string. A [`Loader`] loads all of them.
+//! [`Filter::to_bytes`] encodes a whole dump stream as one string, and [`payload`] an RDB value as DUMP does. A [`Loader`] loads all of them.
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
 
@@ -18,6 +18,7 @@ mod encoding;
 mod layers;
 mod loader;
 mod own;
+pub mod payload;
 pub mod valkey;
 
 use std::ffi::CStr;
@@ -38,9 +39,10 @@ pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Sou
 pub use cuckoo::HEADER_BYTES as CUCKOO_HEADER_BYTES;
 pub use loader::Loader;
 
-/// Declares the encodings: for each, its format, the name of its data type, and the kinds of its filters.
+/// Declares the encodings: for each, its format, the name of its data type, a second name if the first is another
+/// module's, and the kinds of its filters.
 macro_rules! encodings {
-    ($($(#[$doc:meta])* $encoding:ident = $format:ty, $type_name:literal, $($kind:ident)|+;)*) => {
+    ($($(#[$doc:meta])* $encoding:ident = $format:ty, $type_name:literal $(or $beside:literal)?, $($kind:ident)|+;)*) => {
         /// The encodings of RDB values. Each has a data type of its own in the server's files.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Encoding {
@@ -63,6 +65,18 @@ macro_rules! encodings {
                 match self {
                     $(Encoding::$encoding => $type_name,)*
                 }
+            }
+
+            /// Returns the name of the data type beside the module that owns the usual one, or `None` if that is ours.
+            pub fn name_beside(self) -> Option<&'static CStr> {
+                match self {
+                    $(Encoding::$encoding => None$(.or(Some($beside)))?,)*
+                }
+            }
+
+            /// Returns all names of data types whose values have this encoding.
+            fn type_names(self) -> impl Iterator<Item = &'static CStr> {
+                std::iter::once(self.type_name()).chain(self.name_beside())
             }
 
             /// Returns the version that is written.
@@ -108,12 +122,12 @@ encodings! {
     /// That of our own filters, for those that stand for cuckoo filters.
     OwnCuckoo = OwnFormat, c"oxcuckoo-", NativeCuckoo;
     /// RedisBloom's for cuckoo filters.
-    Cuckoo = CuckooFormat, c"MBbloomCF", Cuckoo;
+    Cuckoo = CuckooFormat, c"MBbloomCF" or c"oxclassCF", Cuckoo;
     /// valkey-bloom's.
-    Valkey = ValkeyFormat, c"bloomfltr", Valkey;
+    Valkey = ValkeyFormat, c"bloomfltr" or c"oxvalkeyB", Valkey;
     // The last: its headers and chunks have no mark that distinguishes them from others.
     /// RedisBloom's.
-    Classic = ClassicFormat, c"MBbloom--", Classic;
+    Classic = ClassicFormat, c"MBbloom--" or c"oxclassBF", Classic;
 }
 
 /// Writes a filter as RDB values.

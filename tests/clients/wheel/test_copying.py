@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from gates import Gate
-from oxbloom._cli.copy import KINDS, VALKEY, chunks, header_of
+from oxbloom._cli.copy import KINDS, VALKEY, Side, chunks, header_of
 from redis import Redis, ResponseError
 from servers import (
     HOST,
@@ -472,8 +472,8 @@ def test_filters_of_valkey_bloom_are_copied_from_payloads(tool, destination):
     with running(DESTINATION) as source:
         source.client.execute_command("BF.RESERVE", "key", 0.01, 100, "LAYOUT", "valkey")
         add(source, b"key", [b"%d" % number for number in range(3000)])
-        client = WithoutDumps(source.client)
-        expected = list(chunks(source.client, b"key", kind, 0))
+        client = Side(WithoutDumps(source.client), "")
+        expected = list(chunks(Side(source.client, ""), b"key", kind, 0))
         assert list(chunks(client, b"key", kind, 0)) == expected
         assert header_of(client, b"key", kind) == expected[0][1]
         assert header_of(client, b"absent", kind) is None

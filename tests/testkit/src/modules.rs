@@ -17,6 +17,11 @@ pub fn oxbloom_with_faults() -> PathBuf {
     module("OXBLOOM_FAULTY_MODULE", "target/faulty/liboxbloom.so", "make build-modules")
 }
 
+/// Returns the path of the stand-in for valkey-bloom.
+pub fn valkey_bloom() -> PathBuf {
+    module("VALKEY_BLOOM_MODULE", "target/debug/examples/libvalkey_bloom.so", "make build-modules")
+}
+
 /// Returns the path of a module: the value of an environment variable, or `default` in the workspace.
 pub fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
     let path = std::env::var_os(variable).map_or_else(|| repository().join(default), PathBuf::from);

@@ -13,16 +13,24 @@
 //!
 //! A *length* takes 1, 2, 5 or 9 bytes. A *string* is a length and the bytes. If the top two bits of its first byte are
 //! set, the string has another form: an integer, which stands for its decimal digits, or bytes compressed with LZF.
-//! (Servers compress strings of more than 20 bytes.) [`codec`] describes the values of the data types.
+//! (Servers compress strings of more than 20 bytes.) The encodings describe the values of the data types.
 //!
 //! The decoder trusts nothing. The checksum detects accidental damage, and each length is compared with the number of
 //! bytes left before memory is allocated.
 
-use std::borrow::Cow;
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "lengths are compared before they are subtracted, and what is added has one or two bytes"
+)]
 
-use oxbloom_filter::internals::codec::{self, Encoding, Sink, Source};
-use oxbloom_filter::internals::{Admit, Bytes};
-use oxbloom_filter::{DecodeError, Error, Filter};
+use std::borrow::Cow;
+use std::ffi::CStr;
+
+use super::{Encoding, Sink, Source};
+use crate::array::Bytes;
+use crate::error::{DecodeError, Error};
+use crate::filter::Filter;
+use crate::memory::Admit;
 
 const MODULE_VALUE: u8 = 7;
 
@@ -40,8 +48,8 @@ const FOOTER_BYTES: usize = 2 + 8;
 
 const VERSION_BITS: u32 = 10;
 
-/// Returns the ID of the data type of an encoding, without a version.
-fn type_id(encoding: Encoding) -> u64 {
+/// Returns the ID of a data type of this name, without a version.
+fn type_id(name: &CStr) -> u64 {
     let code = |letter: &u8| match letter {
         b'A'..=b'Z' => letter - b'A',
         b'a'..=b'z' => letter - b'a' + 26,
@@ -49,18 +57,21 @@ fn type_id(encoding: Encoding) -> u64 {
         b'-' => 62,
         _ => 63,
     };
-    let letters = encoding.type_name().to_bytes().iter();
-    letters.fold(0, |id, letter| id << 6 | u64::from(code(letter))) << VERSION_BITS
+    name.to_bytes().iter().fold(0, |id, letter| id << 6 | u64::from(code(letter))) << VERSION_BITS
 }
 
 /// Encodes a filter as a DUMP payload.
-pub(crate) fn encode(filter: &Filter) -> Result<Vec<u8>, Error> {
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if it cannot be allocated.
+pub fn encode(filter: &Filter) -> Result<Vec<u8>, Error> {
     let encoding = Encoding::of(filter.kind());
-    let id = type_id(encoding) | u64::from(encoding.version());
+    let id = type_id(encoding.type_name()) | u64::from(encoding.version());
     let mut writer = Writer { bytes: Vec::new(), failed: false };
     writer.append(&[MODULE_VALUE]);
     writer.length(id);
-    codec::write_rdb(filter, &mut writer)?;
+    super::write_rdb(filter, &mut writer)?;
     writer.length(END);
     writer.append(&RDB_VERSION.to_le_bytes());
     let checksum = crc64(&writer.bytes);
@@ -118,7 +129,12 @@ impl Sink for Writer {
 }
 
 /// Decodes a DUMP payload. Calls `admit` with the memory that the filter will take, in bytes. `admit` may reject it.
-pub(crate) fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
+///
+/// # Errors
+///
+/// [`DecodeError::OutOfMemory`] if `admit` rejects the memory, or it cannot be allocated; another error if the payload is
+/// damaged, or is not that of a filter.
+pub fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let (value, version) = checked.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     if u16::from_le_bytes(*version) < FIRST_RDB_VERSION || u64::from_le_bytes(*checksum) != crc64(checked) {
@@ -127,13 +143,14 @@ pub(crate) fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeE
     let mut reader = Reader(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?);
     let id = reader.length()?;
     let (name, version) = (id >> VERSION_BITS << VERSION_BITS, id & ((1 << VERSION_BITS) - 1));
-    let encoding = Encoding::ALL.iter().copied().find(|&encoding| type_id(encoding) == name);
+    let has_it = |encoding: &Encoding| encoding.type_names().any(|type_name| type_id(type_name) == name);
+    let encoding = Encoding::ALL.iter().copied().find(has_it);
     let filter = encoding.ok_or(DecodeError::Corrupt)?.read(version, &mut reader, admit)?;
     if reader.length()? == END && reader.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }
 }
 
 /// Returns true if the bytes look like a DUMP payload.
-pub(crate) fn is_payload(bytes: &[u8]) -> bool {
+pub fn is_payload(bytes: &[u8]) -> bool {
     bytes.first() == Some(&MODULE_VALUE) && bytes.len() > FOOTER_BYTES
 }
 
