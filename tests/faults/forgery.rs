@@ -236,7 +236,11 @@ fn forged_numbers_are_rejected_or_harmless() {
         let filter = kind.filter(|number| number.to_string().into_bytes(), now(), WINDOW);
         let forged = Forgery::of(&filter);
         let is_classic = ["classic", "cuckoo"].iter().any(|name| kind.name.starts_with(name));
-        let layout = if is_classic && !kind.name.contains("converted") { "classic" } else { "native" };
+        let layout = match kind.name.split(',').next() {
+            Some("valkey") => "valkey",
+            _ if is_classic && !kind.name.contains("converted") => "classic",
+            _ => "native",
+        };
         let is_cuckoo = kind.name.contains("cuckoo");
         let (family, capacity) = if is_cuckoo { (Family::Cuckoo, "100") } else { (Family::Bloom, "0.01 100") };
         attacked.family = family;

@@ -2,10 +2,11 @@
 //! of entries that no additions make.
 //!
 //! The formats are those of `filter/src/stored` and `filter/src/table/stored.rs`. [`classic`] and [`cuckoo`] have those
-//! of RedisBloom.
+//! of RedisBloom, and [`valkey`] that of valkey-bloom.
 
 mod classic;
 mod cuckoo;
+mod valkey;
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -13,7 +14,8 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, HEADER_CURSOR, Header, Origin, header, packing};
 use oxbloom_filter::internals::{
-    Content, CreateParams, CuckooSpec, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window, end_of,
+    Content, CreateParams, CuckooSpec, ErrorRate, FIXED_SEED, Growth, InsertOptions, Layout, OnDuplicate, Window,
+    end_of,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -128,7 +130,7 @@ impl Field {
 }
 
 /// The kinds of filters to forge.
-pub const KINDS: [Kind; 22] = [
+pub const KINDS: [Kind; 25] = [
     Kind { name: "native", error_rate: 0.01, capacity: 300, expansion: 2, items: 20 },
     Kind { name: "native, grown", error_rate: 0.01, capacity: 20, expansion: 2, items: 60 },
     Kind { name: "counting", error_rate: 0.01, capacity: 20, expansion: 2, items: 40 },
@@ -145,6 +147,9 @@ pub const KINDS: [Kind; 22] = [
     Kind { name: "classic, grown", error_rate: 0.01, capacity: 5, expansion: 1, items: 60 },
     Kind { name: "classic, fixed", error_rate: 0.01, capacity: 100, expansion: 0, items: 40 },
     Kind { name: "classic, old", error_rate: 0.01, capacity: 100, expansion: 2, items: 40 },
+    Kind { name: "valkey", error_rate: 0.01, capacity: 30, expansion: 2, items: 40 },
+    Kind { name: "valkey, grown", error_rate: 0.01, capacity: 5, expansion: 1, items: 60 },
+    Kind { name: "valkey, fixed", error_rate: 0.01, capacity: 100, expansion: 0, items: 40 },
     Kind { name: "cuckoo", error_rate: 0.01, capacity: 100, expansion: 2, items: 40 },
     Kind { name: "cuckoo, grown", error_rate: 0.01, capacity: 8, expansion: 2, items: 60 },
     Kind { name: "cuckoo, fixed", error_rate: 0.01, capacity: 100, expansion: 0, items: 40 },
@@ -175,6 +180,9 @@ impl Kind {
             Some("native") => Layout::Native { seed: 7 },
             Some("counting") => Layout::Counting { seed: 7 },
             Some("classic") => Layout::Classic { stored_expansion: 2 },
+            Some("valkey") => {
+                Layout::Valkey { seed: FIXED_SEED, tightening: ErrorRate::new(0.5).expect("an error rate") }
+            }
             _ => {
                 let length = NonZeroU64::new(if self.name.contains("by time") { window } else { 0 });
                 let (refresh, rolling) = (self.name.contains("renewed"), self.name.contains("rolling"));
@@ -217,7 +225,7 @@ pub fn without_options(filter: &Filter) -> Filter {
 pub struct Forgery {
     format: Format,
     original_header: Vec<u8>,
-    /// The header, or the numbers of a [classic] or [cuckoo] filter.
+    /// The header, or the numbers of a [classic], [cuckoo] or [valkey] filter.
     header: Vec<u8>,
     /// The bits or slots of each layer.
     bits: Vec<Vec<u8>>,
@@ -233,6 +241,7 @@ pub enum Format {
     Own,
     Classic,
     Cuckoo,
+    Valkey,
 }
 
 /// A place of fields: the header, or the part of a table.
@@ -287,6 +296,10 @@ impl Forgery {
             let slots = filter.chain().iter().map(|layer| layer.slots().to_vec()).collect();
             return Forgery::with_content(Format::Cuckoo, cuckoo::numbers_of(filter), slots, Vec::new());
         }
+        if let Content::Valkey(filter) = filter.content() {
+            let bits = filter.chain().iter().map(|layer| layer.bytes().to_vec()).collect();
+            return Forgery::with_content(Format::Valkey, valkey::numbers_of(filter), bits, Vec::new());
+        }
         let mut chunks = codec::dump(filter).map(|chunk| chunk.expect("little memory").data.into_owned());
         let header = chunks.next().expect("a header");
         let mut contents = chunks.map(|mut chunk| {
@@ -312,6 +325,7 @@ impl Forgery {
             Format::Own => header_fields(&self.header),
             Format::Classic => classic::fields(&self.header),
             Format::Cuckoo => cuckoo::fields(&self.header),
+            Format::Valkey => valkey::fields(&self.header),
         };
         let in_header = in_header.into_iter().map(|field| (Place::Header, field));
         let in_parts = (0..self.parts.len()).flat_map(|index| {
@@ -365,6 +379,7 @@ impl Forgery {
         match self.format {
             Format::Classic => return Some(classic::sealed(&self.header, &self.bits, &self.forged, max_memory)),
             Format::Cuckoo => return Some(cuckoo::sealed(&self.header, &self.bits, &self.forged, max_memory)),
+            Format::Valkey => return Some(valkey::sealed(&self.header, &self.bits, max_memory)),
             Format::Own => {}
         }
         let build = |header: &[u8]| {
