@@ -2,6 +2,7 @@
 
 use super::ChainSpec;
 use super::probes::ClassicProbes;
+pub use super::probes::{MAX_BITS, MAX_LOOKUP_PROBES};
 use crate::error::Error;
 use crate::hash::Hasher;
 use crate::sizing::textbook_false_positive_rate;
@@ -22,16 +23,6 @@ pub const MAX_PROBES: u32 = 1075;
 /// The maximum number of layers of a filter. RedisBloom halves the error rate with each layer, so the 1075th is the
 /// last one whose rate a double can represent. A layer without bits may follow: see [`ClassicLayerSpec::is_sound`].
 pub const MAX_LAYERS: usize = 1076;
-
-/// The maximum number of probes of a look-up. A look-up that reaches it returns that the item is present.
-///
-/// A filter that was filled by additions never reaches it: at most half of the bits are set, so an absent item takes
-/// about two probes a layer, or 2,200 with 1076 layers. In a forged filter, an absent item may take almost all 1075
-/// probes of each layer: without this limit, a look-up took 3.7 ms.
-pub const MAX_LOOKUP_PROBES: u32 = 8192;
-
-/// The maximum number of bits of a layer: sums of two positions must not overflow, and bitvec supports no more.
-pub const MAX_BITS: u64 = 1 << 60;
 
 /// The parameters that the layers of a classic filter share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
