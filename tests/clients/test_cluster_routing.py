@@ -1,5 +1,6 @@
 """Clients send every command to the server of a cluster that serves its keys. All other servers redirect it."""
 
+import struct
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -49,6 +50,7 @@ CREATIONS = [
     "BF.INSERT {absent} ITEMS item",
     "BF.ADDPACKED {absent} LINES item",
     "BF.LOADCHUNK {absent} 1 {header}",
+    "BF.LOAD {absent} {payload}",
 ]
 WRITES = CHANGES + TWO_FILTERS + FROM_ANOTHER + CREATIONS
 # Commands that succeed for a missing key.
@@ -58,6 +60,12 @@ LENIENT = [
     "BF.EXISTSPACKED {absent} LINES item",
     "BF.CARD {absent}",
 ]
+
+# An empty filter for 10 items at 1 %, in the format of BF.LOAD: its numbers, and those of its only layer.
+BLOB = struct.pack("<BQI", 1, 12, 7) + bytes(32 + 12)
+PAYLOAD = (
+    struct.pack("<BIddBQQ", 1, 2, 0.01, 0.5, 1, 1, len(BLOB)) + BLOB + struct.pack("<qq", 0, 10)
+)
 
 
 class Keys:
@@ -70,6 +78,7 @@ class Keys:
         client.execute_command("BF.RESERVE", f"{tag}alike", "LIKE", f"{tag}filter")
         client.execute_command("BF.ADD", f"{tag}filter", "item")
         self.client = client
+        self.words["{payload}"] = PAYLOAD
         self.words["{header}"] = client.execute_command("BF.SCANDUMP", f"{tag}filter", 0)[1]
 
     def __getitem__(self, name: str) -> str:

@@ -29,7 +29,7 @@ PROMETHEUS = pages.section(PAGE, "Prometheus")
 GRAFANA = pages.section(PAGE, "Grafana")
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"] if panel["type"] != "row"}
 ANNOTATIONS = DASHBOARD["annotations"]["list"]
-LAYOUTS = ["native", "counting", "windowed", "classic", "native_cuckoo", "classic_cuckoo"]
+LAYOUTS = ["native", "counting", "windowed", "classic", "native_cuckoo", "classic_cuckoo", "valkey"]
 ALERTS = re.findall(r"^ *- alert: (\w+)$", PROMETHEUS, re.MULTILINE)
 
 # Longer than the test takes, so that a rate covers all of it.
@@ -158,6 +158,8 @@ def load(watched: Watched, number: int) -> None:
     add("grown", range(200))
     reserve("classic", "0.01", 10, "LAYOUT", "classic")
     add("classic", range(500))
+    reserve("valkey", "0.01", 10, "LAYOUT", "valkey")
+    add("valkey", range(500))
     reserve("counting", "0.01", 100, "COUNTING")
     add("counting", range(50))
     client.execute_command("BF.MDEL", f"counting {number}", *range(10))
