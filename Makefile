@@ -285,7 +285,7 @@ uninstall: ## Remove the files that `make install` installed (with the same PREF
 
 DIST_TOOLS := $(TARGET)/dist-tools
 ARCH ?= x86_64
-dist: setup $(DIST_TOOLS)/installed ## Build the files of a release into dist/: an archive, packages, and their checksums
+dist: setup $(DIST_TOOLS)/installed ## Build the files of a release into dist/: an archive, packages, and what is in them
 	packaging/build.sh $(TARGET) $(ARCH)
 
 # A new Debian with a server, in which the tests install what `make dist` built.

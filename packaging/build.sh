@@ -4,6 +4,8 @@
 # TARGET is cargo's target folder, with the tools of `tools/setup.sh dist` in TARGET/dist-tools. ARCH is x86_64, or
 # aarch64 after `rustup target add aarch64-unknown-linux-gnu` (untested). The same commit and tools give the same files.
 #
+# Both libraries contain the list of their crates, which cargo-auditable adds.
+#
 # PyPI shows the README in the wheel, but cannot follow its links to other files. If REPOSITORY_URL has the address of
 # the repository's files, these links lead there. Otherwise, they become plain text.
 set -eu
@@ -26,7 +28,7 @@ remapped="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-pr
 # bindgen, which runs elsewhere and would not find them.
 (
   cd packaging
-  CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS=$remapped cargo zigbuild --manifest-path ../Cargo.toml \
+  CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS=$remapped cargo auditable zigbuild --manifest-path ../Cargo.toml \
     --package oxbloom --lib --release --locked --target "$triple.$glibc"
 )
 
@@ -38,8 +40,14 @@ rm -rf dist "$work"
 mkdir -p dist "$work"
 python3 packaging/licences.py "$triple" oxbloom > "$work/THIRD-PARTY-LICENSES"
 
+# cargo-cyclonedx writes into the sources, so it gets a copy of them. Its list must not contain folders of this machine.
+mkdir "$work/sources" "$work/doc"
+git ls-files -z | xargs -0 cp --parents -t "$work/sources"
+cargo cyclonedx -qq --format json --spec-version 1.5 --target "$triple" --no-build-deps --override-filename components \
+  --manifest-path "$work/sources/Cargo.toml"
+sed "s,$work/sources,/oxbloom,g" "$work/sources/components.json" > "$work/doc/oxbloom.cdx.json"
+
 # The archive has the pages, and the files that they link to, except for source code.
-mkdir "$work/doc"
 git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md \
   python/README.md benches/instructions/recorded.txt | xargs -0 cp --parents -t "$work/doc"
 cp -r "$work/doc" "$work/$archive"
@@ -85,12 +93,16 @@ rpmbuild -bb --quiet --target "$arch-linux" --define "_topdir $work/rpmbuild" --
   --define "staged $rpm" --define "scripts $PWD/packaging" packaging/oxbloom.spec
 cp "$work/rpmbuild/RPMS/$arch"/*.rpm dist
 
+# maturin runs the first cargo in PATH. This one adds the list of crates to the library.
+mkdir "$work/bin"
+printf '#!/bin/sh\nexec %s auditable "$@"\n' "$(command -v cargo)" > "$work/bin/cargo"
+chmod +x "$work/bin/cargo"
 install -m 755 "$library" python/oxbloom
 python3 packaging/licences.py "$triple" oxbloom oxbloom-python > python/oxbloom/THIRD-PARTY-LICENSES
 (
   cd packaging
-  RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml --zig \
-    --target "$triple" --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$work"
+  PATH=$work/bin:$PATH RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml \
+    --zig --target "$triple" --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$work"
 )
 if [ -n "${REPOSITORY_URL:-}" ]; then
   adapted="s,\]\(\.\./,](${REPOSITORY_URL%/}/,g"
@@ -99,8 +111,12 @@ else
 fi
 wheel unpack --dest "$work" "$work"/oxbloom-*.whl
 sed -z -E -i "$adapted" "$work/oxbloom-$version/oxbloom-$version.dist-info/METADATA"
-# The list of components must not contain folders of this machine, either.
-sed -i "s,$PWD,/oxbloom,g" "$work/oxbloom-$version/oxbloom-$version.dist-info/sboms"/*.json
+# maturin lists the components of the other library.
+sboms=$work/oxbloom-$version/oxbloom-$version.dist-info/sboms
+sed -i "s,$PWD,/oxbloom,g" "$sboms"/*.json
+cp "$sboms"/*.json "dist/oxbloom-python-$version-linux-$arch.cdx.json"
+cp "$work/doc/oxbloom.cdx.json" "$sboms"
+cp "$work/doc/oxbloom.cdx.json" "dist/$archive.cdx.json"
 wheel pack --dest-dir dist "$work/oxbloom-$version"
 
 cd dist

@@ -29,6 +29,8 @@ def test_the_files_have_the_version_of_cargo_toml():
         f"oxbloom_{version()}-1_amd64.deb",
         f"oxbloom-{version()}-1.x86_64.rpm",
         f"oxbloom-{version()}-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
+        f"oxbloom-{version()}-linux-x86_64.cdx.json",
+        f"oxbloom-python-{version()}-linux-x86_64.cdx.json",
         "SHA256SUMS",
     }
 
