@@ -119,6 +119,10 @@ cp "$work/doc/oxbloom.cdx.json" "$sboms"
 cp "$work/doc/oxbloom.cdx.json" "dist/$archive.cdx.json"
 wheel pack --dest-dir dist "$work/oxbloom-$version"
 
+# Written elsewhere first, since it names all files that are in dist/.
+python3 packaging/provenance.py "$arch" > "$work/provenance.json"
+cp "$work/provenance.json" "dist/$archive.provenance.json"
+
 cd dist
 sha256sum -- * > SHA256SUMS
 cat SHA256SUMS

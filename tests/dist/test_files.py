@@ -31,6 +31,7 @@ def test_the_files_have_the_version_of_cargo_toml():
         f"oxbloom-{version()}-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
         f"oxbloom-{version()}-linux-x86_64.cdx.json",
         f"oxbloom-python-{version()}-linux-x86_64.cdx.json",
+        f"oxbloom-{version()}-linux-x86_64.provenance.json",
         "SHA256SUMS",
     }
 

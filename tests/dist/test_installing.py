@@ -24,7 +24,7 @@ def test_each_block_of_the_page_is_known_here():
     }
     assert {heading: number for heading, number in blocks.items() if number} == {
         "Check the files": 1,
-        "What is in the files": 1,
+        "What is in the files": 2,
         "Debian and Ubuntu": 2,
         "Fedora and RHEL": 1,
         "Other systems": 1,
@@ -54,7 +54,7 @@ def test_the_files_are_checked(machine):
     machine.downloads("*")
     machine.runs("rm *.rpm")
     (check_files,) = commands("Check the files")
-    assert len(re.findall(r": OK$", machine.runs(check_files), re.MULTILINE)) == 5
+    assert len(re.findall(r": OK$", machine.runs(check_files), re.MULTILINE)) == 6
     machine.runs(f"echo >> oxbloom_{version()}-1_amd64.deb; ! {check_files}")
 
 
