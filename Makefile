@@ -285,13 +285,14 @@ uninstall: ## Remove the files that `make install` installed (with the same PREF
 
 DIST_TOOLS := $(TARGET)/dist-tools
 ARCH ?= x86_64
-dist: setup $(DIST_TOOLS)/installed ## Build the files of a release into dist/: an archive, packages, and what is in them
+dist: setup $(DIST_TOOLS)/installed ## Build and sign the files of a release in dist/: an archive, packages, and what is in them
 	packaging/build.sh $(TARGET) $(ARCH)
+	packaging/sign.sh $(TARGET)
 
 # A new Debian with a server, in which the tests install what `make dist` built.
 ROOT_FILE_SYSTEM := $(TARGET)/root-file-system
 test-dist: dist $(PYTHON_ENV)/installed $(ROOT_FILE_SYSTEM) $(TARGET)/servers/valkey-8.1 ## Install the files of a release on new machines, as users do (as root)
-	shellcheck packaging/build.sh packaging/postinst packaging/prerm
+	shellcheck packaging/build.sh packaging/sign.sh packaging/postinst packaging/prerm
 	lintian --fail-on error --allow-root dist/*.deb
 	TARGET=$(TARGET) PYTHONPATH=tests/clients:packaging $(PYTHON_ENV)/bin/pytest -q -c tests/clients/pytest.ini tests/dist
 

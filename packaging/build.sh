@@ -3,6 +3,7 @@
 #
 # TARGET is cargo's target folder, with the tools of `tools/setup.sh dist` in TARGET/dist-tools. ARCH is x86_64, or
 # aarch64 after `rustup target add aarch64-unknown-linux-gnu` (untested). The same commit and tools give the same files.
+# packaging/sign.sh signs them.
 #
 # Both libraries contain the list of their crates, which cargo-auditable adds.
 #

@@ -17,7 +17,7 @@
 #   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
 #   tools/setup.sh cli NAME FILE          the shell client of one of them: redis-6.2, valkey-8.1
 #   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, maturin, wheel, rpmbuild,
-#                                         cargo-auditable and cargo-cyclonedx
+#                                         cargo-auditable, cargo-cyclonedx and minisign
 #   tools/setup.sh root-file-system FOLDER
 #                                         a new Debian with a server, and with the tools that test a release
 #
@@ -132,6 +132,7 @@ case ${1:-} in
   dist)
     needs_python
     needs 'command -v rpmbuild' rpm
+    needs 'command -v minisign' minisign
     python3 -m venv "$2"
     cargo install -q --locked --root "$2" cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9
     "$2/bin/pip" install -q cargo-zigbuild==0.24.0 maturin==1.16.0 wheel==0.48.0 ziglang==0.15.2 ;;
@@ -144,7 +145,7 @@ case ${1:-} in
     needs 'command -v ip' iproute2
     needs 'command -v readelf' binutils
     rm -rf "$2" "$2.unfinished"
-    mmdebstrap -q --variant=apt --include=binutils,mount,python3-venv,redis-server,rpm bookworm "$2.unfinished"
+    mmdebstrap -q --variant=apt --include=binutils,minisign,mount,python3-venv,redis-server,rpm bookworm "$2.unfinished"
     mv "$2.unfinished" "$2" ;;
   *)
     sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"

@@ -38,7 +38,7 @@ BLOCKS = {
     CHOOSING: ["console"],
     CLIENTS: ["python", "js", "js", "python", "js"],
     CONFIGURATION: ["text", "console"],
-    CONTRIBUTING: ["console", "sh", "sh", "sh", "console"],
+    CONTRIBUTING: ["console", "sh", "sh", "sh", "console", "console"],
     CUCKOO: ["console", "console", "console"],
     DIFFERENCES: [],
     MERGING: ["console"],

@@ -50,14 +50,6 @@ def check(machine: Machine) -> None:
         assert shown == [reply, f"bf_version:{version()}"]
 
 
-def test_the_files_are_checked(machine):
-    machine.downloads("*")
-    machine.runs("rm *.rpm")
-    (check_files,) = commands("Check the files")
-    assert len(re.findall(r": OK$", machine.runs(check_files), re.MULTILINE)) == 6
-    machine.runs(f"echo >> oxbloom_{version()}-1_amd64.deb; ! {check_files}")
-
-
 def test_the_deb_is_installed_and_leaves_nothing(machine):
     machine.runs(RESTART)
     before = machine.files()
