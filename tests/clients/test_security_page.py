@@ -50,6 +50,15 @@ def test_the_page_can_be_pasted_from_top_to_bottom(server: Server, tmp_path: Pat
     assert len(server.client.acl_users()) == 1
 
 
+def test_the_checklist_names_the_tested_servers() -> None:
+    table = re.search(r"^\| \| (Redis .*) \|$", pages.page("versions.md"), re.MULTILINE)
+    answer = re.search(r"^1\. .*?^2\. ", PAGE, re.DOTALL | re.MULTILINE)
+    assert table
+    assert answer
+    tested = [server.split()[-1] for server in table[1].split(" | ")]
+    assert re.findall(r"\d\.\d", answer[0]) == tested
+
+
 def test_digests_are_of_one_length_and_keyed(tmp_path: Path) -> None:
     (code,) = pages.blocks(PAGE, "python")
     (tmp_path / "digests.py").write_text(code)

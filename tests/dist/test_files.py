@@ -36,14 +36,15 @@ def test_the_files_have_the_version_of_cargo_toml():
     }
 
 
-def test_the_library_needs_no_glibc_that_is_newer_than_the_page_says():
+def test_the_library_needs_no_glibc_that_is_newer_than_the_pages_say():
     symbols = printed("readelf", "--dyn-syms", "--wide", LIBRARY)
     needed = {
         tuple(map(int, found.split("."))) for found in re.findall(r"@GLIBC_([\d.]+)", symbols)
     }
     assert needed
     assert max(needed) <= GLIBC
-    assert f"glibc {'.'.join(map(str, GLIBC))}" in (ROOT / "docs/installing.md").read_text()
+    for page in ("docs/installing.md", "docs/security.md"):
+        assert f"glibc {'.'.join(map(str, GLIBC))}" in (ROOT / page).read_text()
 
 
 def test_the_library_needs_no_other_libraries_than_glibc():
