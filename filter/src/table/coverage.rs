@@ -1,6 +1,6 @@
 //! Coverage: the fraction of all paths that entries match, from which the false-positive rate follows.
 
-use super::entry::{ListedEntry, fingerprint_length};
+use super::entry::ListedEntry;
 
 /// A fraction of all paths, in units of `2^-120`. It is aligned to words. Allocations with a larger alignment do not
 /// come from the server's allocator, so defragmentation could not move them.
@@ -28,5 +28,7 @@ pub(super) fn coverage_of_prefix(bits: u32) -> u128 {
 
 /// Returns the sum of the fractions of all paths that entries of a growing table match.
 pub(super) fn coverage_of_entries(entries: &[ListedEntry], level: u32, value_bits: u32) -> u128 {
-    entries.iter().map(|entry| coverage_of_prefix(level + fingerprint_length(entry.value, value_bits))).sum()
+    // A fingerprint that lacks a bit matches twice as many paths, and its terminator stands for twice as much.
+    let weight: u128 = entries.iter().map(|entry| u128::from(entry.value & entry.value.wrapping_neg())).sum();
+    weight * coverage_of_prefix(level + value_bits - 1)
 }

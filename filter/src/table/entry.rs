@@ -110,12 +110,6 @@ fn resize_value(value: u64, from: u32, to: u32) -> u64 {
     }
 }
 
-/// Returns the length of a fingerprint, given its value of `width` bits in a growing table.
-#[inline(always)]
-pub(super) fn fingerprint_length(value: u64, width: u32) -> u32 {
-    width - 1 - value.trailing_zeros()
-}
-
 /// Returns the entries of a growing segment after its quotients doubled. Each fingerprint gives its top bit to the
 /// quotient. Void entries, whose fingerprints have no bits, are copied.
 pub(super) fn doubled(
@@ -128,34 +122,44 @@ pub(super) fn doubled(
     let new_void = 1 << (to - 1);
     let voids = entries.iter().filter(|entry| entry.value == void).count();
     let mut doubled = try_vec(entries.len() + voids)?;
-    for run in entries.chunk_by(|a, b| a.quotient == b.quotient) {
-        if let [entry] = run
-            && entry.value != void
-        {
-            let bit = (entry.value >> (from - 1)) as u32;
-            let value = resize_value(entry.value & (void - 1), from - 1, to);
-            doubled.push(ListedEntry { quotient: entry.quotient << 1 | bit, value, content: entry.content });
-            continue;
-        }
-        for bit in 0..2 {
-            let start = doubled.len();
-            let quotient = run[0].quotient << 1 | bit;
-            for &ListedEntry { value, content, .. } in run {
-                if value == void {
-                    push(&mut doubled, start, ListedEntry { quotient, value: new_void, content }, payload);
-                } else if value >> (from - 1) == u64::from(bit) {
-                    let value = resize_value(value & (void - 1), from - 1, to);
-                    push(&mut doubled, start, ListedEntry { quotient, value, content }, payload);
-                }
+    // No fingerprint is cut off, so values only become equal if they become void.
+    debug_assert!(to + 1 >= from, "fingerprints of {from} bits get {to}");
+    for &ListedEntry { quotient, value, content } in entries {
+        if value == void {
+            for bit in 0..2 {
+                let entry = ListedEntry { quotient: quotient << 1 | bit, value: new_void, content };
+                insert(&mut doubled, entry, false, payload);
             }
-            // In a set, a void entry makes all others of its quotient redundant.
-            if payload == Payload::Nothing && doubled[start..].iter().any(|entry| entry.value == new_void) {
-                doubled.truncate(start);
-                doubled.push(ListedEntry { quotient, value: new_void, content: 1 });
-            }
+        } else {
+            let bit = (value >> (from - 1)) as u32;
+            let value = resize_value(value & (void - 1), from - 1, to);
+            let entry = ListedEntry { quotient: quotient << 1 | bit, value, content };
+            insert(&mut doubled, entry, value != new_void, payload);
         }
     }
+    if payload == Payload::Nothing && voids > 0 {
+        // In a set, a void entry makes all others of its quotient redundant. It is the first of them.
+        doubled.dedup_by(|later, first| later.quotient == first.quotient && first.value == new_void);
+    }
     Ok(doubled)
+}
+
+/// Inserts an entry after those of its quotient, or, in a set, before them if it may not be unique. The list ends with
+/// this quotient or the next one.
+#[inline(always)]
+fn insert(entries: &mut Vec<ListedEntry>, entry: ListedEntry, is_unique: bool, payload: Payload) {
+    let later = entries.iter().rev().take_while(|other| other.quotient > entry.quotient).count();
+    let end = entries.len() - later;
+    if !is_unique {
+        let start = end - entries[..end].iter().rev().take_while(|other| other.quotient == entry.quotient).count();
+        if let Some(other) = entries[start..end].iter_mut().find(|other| other.value == entry.value) {
+            absorb(other, entry, payload);
+        } else {
+            entries.insert(if payload == Payload::Nothing { start } else { end }, entry);
+        }
+        return;
+    }
+    entries.insert(end, entry);
 }
 
 /// Returns the entries of a growing segment after its quotients were halved. Each fingerprint gets a bit back from the
@@ -175,40 +179,39 @@ pub(super) fn halved(entries: &[ListedEntry], from: u32, to: u32, payload: Paylo
 /// Merges the entries of two segments for the same paths, both ordered by quotient. A set does not get an entry of
 /// `added` that one of its own entries covers.
 pub(super) fn merged(
-    mut own: &[ListedEntry],
-    mut added: &[ListedEntry],
+    own: &[ListedEntry],
+    added: &[ListedEntry],
     addressing: Addressing,
     payload: Payload,
 ) -> Result<Vec<ListedEntry>, Error> {
-    let mut merged: Vec<ListedEntry> = try_vec(own.len() + added.len())?;
-    while let Some(&ListedEntry { quotient, .. }) = added.first() {
-        merged.extend_from_slice(take(&mut own, |entry| entry.quotient < quotient));
-        let start = merged.len();
-        merged.extend_from_slice(take(&mut own, |entry| entry.quotient == quotient));
-        for &entry in take(&mut added, |entry| entry.quotient == quotient) {
-            let covers = |other: &ListedEntry| addressing.covers(other.value, entry.value);
-            if payload != Payload::Nothing || !merged[start..].iter().any(covers) {
-                push(&mut merged, start, entry, payload);
-            }
+    let mut merged = try_vec(own.len() + added.len())?;
+    let mut own = own.iter().peekable();
+    for &entry in added {
+        while let Some(&other) = own.next_if(|other| other.quotient <= entry.quotient) {
+            merged.push(other);
+        }
+        let run = merged.iter().rev().take_while(|other: &&ListedEntry| other.quotient == entry.quotient);
+        let covers = |other: &ListedEntry| addressing.covers(other.value, entry.value);
+        if payload != Payload::Nothing || !run.clone().any(covers) {
+            let start = merged.len() - run.count();
+            push(&mut merged, start, entry, payload);
         }
     }
-    merged.extend_from_slice(own);
+    merged.extend(own);
     Ok(merged)
-}
-
-/// Removes the first entries, as long as `is_taken` returns true, and returns them.
-fn take<'a>(entries: &mut &'a [ListedEntry], is_taken: impl Fn(&ListedEntry) -> bool) -> &'a [ListedEntry] {
-    let end = entries.iter().position(|entry| !is_taken(entry)).unwrap_or(entries.len());
-    entries.split_off(..end).unwrap_or_default()
 }
 
 /// Adds an entry. The entries from `start` on have the same quotient. If one of them has the same value, it absorbs the
 /// new entry.
 fn push(entries: &mut Vec<ListedEntry>, start: usize, entry: ListedEntry, payload: Payload) {
-    let Some(other) = entries[start..].iter_mut().find(|other| other.value == entry.value) else {
-        entries.push(entry);
-        return;
-    };
+    match entries[start..].iter_mut().find(|other| other.value == entry.value) {
+        Some(other) => absorb(other, entry, payload),
+        None => entries.push(entry),
+    }
+}
+
+/// Adds the content of an entry to that of another one with the same value.
+fn absorb(other: &mut ListedEntry, entry: ListedEntry, payload: Payload) {
     other.content = match payload {
         Payload::Nothing => 1,
         Payload::Count => other.content.saturating_add(entry.content).min(MAX_ENTRY_COUNT),

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
+use super::stamps::slice_of;
+use super::{Address, GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
 use crate::error::Error;
 use crate::memory::try_vec;
-use crate::table::bits::{MAX_WIDTH, ones_from, set_field, zeros_from};
+use crate::table::bits::{Broadword, DescendingWriter, MAX_WIDTH, field, ones_from, zeros_from};
 use crate::table::entry::{ListedEntry, slot_content, slots_of};
 
 impl Segment {
@@ -50,20 +51,20 @@ impl Segment {
         let mut entries = entries.iter().peekable();
         for group in 0..self.groups() {
             let (start, end) = self.bounds(group);
-            let mut low = end * 8;
+            let mut lower = DescendingWriter::new(end);
             let mut filled = 0;
             while let Some(entry) = entries.next_if(|entry| (entry.quotient / GROUP_QUOTIENTS) as usize == group) {
                 for index in 0..self.slots_of(entry) {
                     let bit = start * 8 + (entry.quotient % GROUP_QUOTIENTS) as usize + 1 + filled;
-                    low -= usize::from(self.width);
-                    filled += 1;
                     let slot = self.slot_content(entry, index);
                     let width = self.width();
                     let bytes = self.bytes_mut();
                     bytes[bit / 8] |= 1 << (bit % 8);
-                    set_field(bytes, low, width, slot);
+                    lower.append(bytes, slot, width);
+                    filled += 1;
                 }
             }
+            lower.finish(self.bytes_mut());
         }
         Ok(self)
     }
@@ -71,15 +72,70 @@ impl Segment {
     /// Calls `visit` with the quotient, the value, and the count or slice of each entry.
     #[inline(always)]
     fn for_each_entry(&self, mut visit: impl FnMut(u32, u64, u64)) {
-        for (quotient, run) in self.runs_of(self.filled_groups()) {
+        for group in self.filled_groups() {
             if self.stamp_bits > 0 {
-                let stamped = (0..run.len).map(|index| self.stamped(&run, index));
-                stamped.for_each(|entry| visit(quotient, entry.value, entry.slice));
-            } else if run.len == 1 {
-                visit(quotient, self.slot(&run, 0), 1);
-            } else {
-                self.entries(run).for_each(|entry| visit(quotient, entry.value, entry.count));
+                let base = self.base_of(group);
+                self.for_each_slot(group, |quotient, slot, _index| {
+                    visit(quotient, slot >> self.stamp_bits, slice_of(base, slot, self.stamp_bits()));
+                });
+                continue;
             }
+            // An entry is complete when a slot follows that is neither equal to its value, nor its 0, nor a digit.
+            let mut last = ListedEntry { quotient: 0, value: 0, content: 0 };
+            let mut digits = 0;
+            self.for_each_slot(group, |quotient, slot, index| {
+                if digits > 0 {
+                    digits -= 1;
+                } else if slot == 0 {
+                    last.content = self.count_before(group, quotient, index);
+                    digits = slots_of(last.content, self.width()) - 2;
+                } else if slot == last.value && quotient == last.quotient {
+                    last.content = 2;
+                } else {
+                    if last.content > 0 {
+                        visit(last.quotient, last.value, last.content);
+                    }
+                    last = ListedEntry { quotient, value: slot, content: 1 };
+                }
+            });
+            if last.content > 0 {
+                visit(last.quotient, last.value, last.content);
+            }
+        }
+    }
+
+    /// Returns the count of the entry whose second slot, the 0 before its digits, is slot `index` of a group.
+    #[cold]
+    #[inline(never)]
+    fn count_before(&self, group: usize, quotient: u32, index: usize) -> u64 {
+        let address = Address { group, quotient: quotient % GROUP_QUOTIENTS, remainder: 0 };
+        self.run::<Broadword>(address).map_or(1, |run| self.count(&run, index + 1 - run.first))
+    }
+
+    /// Calls `visit` with the quotient, the content and the index of each slot of a group. There is no loop over runs:
+    /// most have no slot, one or two, and a processor cannot predict how many.
+    #[inline(always)]
+    fn for_each_slot(&self, group: usize, mut visit: impl FnMut(u32, u64, usize)) {
+        /// The number of bits of the upper part that are read at a time.
+        const STEP: u32 = 56;
+        let (start, end) = self.bounds(group);
+        let slots = self.slots_in::<Broadword>(group);
+        let width = self.width();
+        let mut low = end * 8;
+        let mut index = 0;
+        let mut position = 0;
+        while index < slots {
+            let mut ones = field(self.bytes(), start * 8 + position, STEP);
+            while ones != 0 && index < slots {
+                low -= width as usize;
+                // Among the bits before the slot's own one, the zeros are those of quotients up to its own.
+                let zeros = position + ones.trailing_zeros() as usize - index;
+                let quotient = group as u32 * GROUP_QUOTIENTS + zeros as u32 - 1;
+                visit(quotient, field(self.bytes(), low, width), index);
+                index += 1;
+                ones &= ones - 1;
+            }
+            position += STEP as usize;
         }
     }
 

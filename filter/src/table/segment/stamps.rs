@@ -23,6 +23,12 @@ pub(super) fn slices_between(base: u64, slot: u64, stamp_bits: u32) -> u64 {
     slot.wrapping_sub(base + 1) & low_bits(stamp_bits)
 }
 
+/// Returns the slice of a slot of a group with this base.
+#[inline(always)]
+pub(super) fn slice_of(base: u64, slot: u64, stamp_bits: u32) -> u64 {
+    base + 1 + slices_between(base, slot, stamp_bits)
+}
+
 /// The number of values that the base of a group can have, relative to the base of its segment. It is stored in a byte.
 const BASE_RANGE: u64 = 1 << 8;
 
@@ -67,14 +73,10 @@ impl Segment {
 
     /// Returns the entry in slot `index` of a run.
     #[inline(always)]
-    pub(super) fn stamped(&self, run: &Run, index: usize) -> Stamped {
+    fn stamped(&self, run: &Run, index: usize) -> Stamped {
         let slot = self.slot(run, index);
         let base = self.base_of(run.group);
-        Stamped {
-            value: slot >> self.stamp_bits,
-            slice: base + 1 + slices_between(base, slot, self.stamp_bits()),
-            index,
-        }
+        Stamped { value: slot >> self.stamp_bits, slice: slice_of(base, slot, self.stamp_bits()), index }
     }
 
     /// Adds an entry to the front of a run. There is [room](Self::slots_if_room) for it, and the forgotten slots of its
