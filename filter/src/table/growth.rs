@@ -250,19 +250,34 @@ impl Table {
         if is_mostly_void(&listed, segment) {
             return Ok(false);
         }
-        let value_bits = segment.value_bits();
-        let new_value_bits = self.empty_doubled(segment).value_bits();
-        let mut entries = doubled(&listed, value_bits, new_value_bits, self.payload)?;
-        // A set drops entries that void ones make redundant.
-        let lost_coverage = coverage_of_entries(&listed, segment.level(), value_bits)
-            - coverage_of_entries(&entries, segment.level() + 1, new_value_bits);
+        let coverage_before = coverage_of_entries(&listed, segment.level(), segment.value_bits());
+        let coverage = self.double_with(path, &listed, spare, admit)?;
+        self.coverage.add(coverage);
+        self.coverage.subtract(coverage_before);
+        Ok(true)
+    }
+
+    /// Doubles the quotients of a segment as [`double`](Self::double) does, and replaces its entries by those of
+    /// `listed`. Returns the coverage of the new entries: two entries may become one, and a set drops entries that void
+    /// ones make redundant. The caller updates the coverage.
+    pub(super) fn double_with(
+        &mut self,
+        path: Path,
+        listed: &[ListedEntry],
+        spare: usize,
+        admit: Admit<'_>,
+    ) -> Result<u128, Error> {
+        let segment = self.segment(path);
+        let doubled_segment = self.empty_doubled(segment);
+        let value_bits = doubled_segment.value_bits();
+        let mut entries = doubled(listed, segment.value_bits(), value_bits, self.payload)?;
+        let coverage = coverage_of_entries(&entries, doubled_segment.level(), value_bits);
         if segment.log_groups() < MAX_LOG_GROUPS {
             self.double_groups(path, &entries, spare, admit)?;
         } else {
             self.split_segment(path, &mut entries, spare, admit)?;
         }
-        self.coverage.subtract(lost_coverage);
-        Ok(true)
+        Ok(coverage)
     }
 
     /// Replaces a segment by one with twice as many groups, which holds `entries`.

@@ -311,8 +311,19 @@ impl Table {
                 return Ok(false);
             }
             let is_too_full = exceeds_load(&empty, empty.slots_for(&merged)) && may_double(&empty, self.max_depth());
-            if is_too_full && !is_mostly_void(&merged, &empty) && self.double(path, 0, admit)? {
-                continue;
+            if is_too_full && !is_mostly_void(&merged, &empty) {
+                // The union of two segments of one size fits into twice that size, or nearly: the next addition
+                // doubles what is still too full.
+                if place.level() == empty.level() && !empty.has_long_run(&merged) {
+                    let coverage_before = self.coverage_of_segment(target);
+                    let coverage = self.double_with(path, &merged, 0, admit)?;
+                    self.coverage.add(coverage);
+                    self.coverage.subtract(coverage_before);
+                    return Ok(true);
+                }
+                if self.double(path, 0, admit)? {
+                    continue;
+                }
             }
             if empty.has_long_run(&merged) {
                 return Err(Error::CannotGrow);

@@ -325,7 +325,7 @@ impl Table {
     }
 
     /// Returns the sum of the fractions of all paths that the entries of a segment match.
-    fn coverage_of_segment(&self, segment: &Segment) -> u128 {
+    pub(super) fn coverage_of_segment(&self, segment: &Segment) -> u128 {
         let mut weight: u128 = 0;
         segment.for_each_value(|value| weight = weight.saturating_add(self.addressing.weight(value).into()));
         self.addressing.coverage_of_weight(segment, weight)
