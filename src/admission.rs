@@ -1,4 +1,5 @@
-//! Admission: decides whether a filter may take more memory, and wraps the operations that ask for memory.
+//! Admission: decides whether a filter may take more memory, and wraps the operations that ask for memory. Rejects
+//! merges that would take too long.
 
 use std::cell::Cell;
 
@@ -90,6 +91,7 @@ pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
 
 /// Merges filters into a new one, if there is memory for it.
 pub(crate) fn merged(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
+    check_merge_limit(server, sources.iter().copied())?;
     let admission = Admission::new(server, 0);
     let merged = Filter::merged(sources, operation, &mut |bytes| admission.admits(bytes));
     admission.or_exit(merged, |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit)))
@@ -102,11 +104,22 @@ pub(crate) fn merge(
     sources: &[&Filter],
     operation: MergeOp,
 ) -> Result<bool, Error> {
+    check_merge_limit(server, sources.iter().copied().chain([&*filter]))?;
     let before = Footprint::of(filter);
     let admission = Admission::new(server, before.bytes.saturating_sub(filter.replaced_by_merge(sources)));
     let changed = filter.merge(sources, operation, &mut |bytes| admission.admits(bytes));
     statistics::on_change(filter, before);
     admission.or_exit(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
+}
+
+/// Returns an error if the tables of these filters are larger than one command may merge, since all other clients wait
+/// for it. Blocks need no limit: they are merged at the speed of memory. What a master or the append-only file has
+/// merged is always merged here.
+fn check_merge_limit<'a>(server: &Server, filters: impl Iterator<Item = &'a Filter>) -> Result<(), Error> {
+    let limit = configuration::merge_limit();
+    let bytes = filters.map(Filter::table_bytes).fold(0, u64::saturating_add);
+    let is_over = limit != 0 && bytes > limit && !server.is_replicated_or_loading();
+    if is_over { Err(Error::MergeTooLong) } else { Ok(()) }
 }
 
 /// Returns a cuckoo filter as a counting filter that stands for it, if there is memory for it. Returns `None` if it is

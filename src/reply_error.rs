@@ -234,6 +234,7 @@ errors! {
         NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit), valkey_bloom: VALKEY_MEMORY;
         NoMemoryToGrow(limit: Limit) => no_memory!("ERR Insufficient memory to grow filter", limit), valkey_bloom: VALKEY_MEMORY;
         NoMemory(limit: Limit) => no_memory!("ERR Insufficient memory", limit);
+        MergeTooLong => c"ERR this merge would stop the server for too long: over bf.merge-limit, raise the limit or merge on another server";
     }
     Some(Reason::Data) => {
         BadData => c"ERR received bad data", valkey_bloom: c"ERR bloom object decoding failed";

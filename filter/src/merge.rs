@@ -103,8 +103,15 @@ impl Filter {
     /// them.
     #[doc(hidden)]
     pub fn replaced_by_merge(&self, sources: &[&Filter]) -> u64 {
-        let has_grown = sources.iter().any(|source| source.num_layers() > 1);
-        for_each_kind!(self.content(), filter => filter.replaced_by_merge(has_grown)) as u64
+        // The table of a native filter stays as it is if no source has one.
+        let is_replaced = self.counts() || sources.iter().any(|source| source.num_layers() > 1);
+        if is_replaced { self.table_bytes() } else { 0 }
+    }
+
+    /// Returns the bytes of this filter's tables. A merge combines tables entry by entry, which takes longer than blocks.
+    #[doc(hidden)]
+    pub fn table_bytes(&self) -> u64 {
+        for_each_kind!(self.content(), filter => filter.table_bytes()) as u64
     }
 }
 

@@ -85,6 +85,7 @@ def default_settings(server: Server) -> Iterator[None]:
         return
     server.client.config_set("bf.filter-memory-limit", 0)
     server.client.config_set("bf.dialect", "redisbloom")
+    server.client.config_set("bf.merge-limit", "64mb")
     server.client.config_set("bf.cf-max-expansions", 32)
     server.client.config_set("bf.cf-initial-size", 1024)
     server.client.config_set("maxmemory", 0)

@@ -172,6 +172,7 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
         ("initial-size", "100"),
         ("expansion-factor", "2"),
         ("filter-memory-limit", "0"),
+        ("merge-limit", "67108864"),
         ("lookahead-size", "2097152"),
         ("layout", "native"),
         ("redisbloom-version", "auto"),

@@ -10,7 +10,7 @@ use testkit::info::{LAYOUTS, assert_figures_add_up, calls, digest, filter_info, 
 use testkit::memory::{create, grow};
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
 use testkit::random::Random;
-use testkit::replication::wait_for_replica;
+use testkit::replication::{Pair, wait_for_replica};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, error, error_text, run};
@@ -557,6 +557,44 @@ fn a_merge_stays_within_the_memory_limits() {
         run(&mut client, "CONFIG SET bf.filter-memory-limit 100000").unwrap();
         run(&mut client, "FLUSHALL").unwrap();
     }
+}
+
+/// Blocks have no limit. A replica and an append-only file apply what the master has merged, whatever the limit is there.
+#[test]
+fn tables_over_the_limit_are_not_merged_unless_a_master_has_merged_them() {
+    const REJECTION: &str = "ERR this merge would stop the server for too long: over bf.merge-limit, raise the limit or \
+                             merge on another server";
+    if server_version() < (7, 0) {
+        return;
+    }
+    let pair = Pair::start(with_aof("no"), with_debug(Setup::oxbloom()).module_arguments("merge-limit 1"));
+    let (mut client, mut reader) = pair.clients();
+    for parameters in ["0.01 10", "0.01 10 COUNTING", "0.01 400 COUNTING NONSCALING"] {
+        run(&mut client, "CONFIG SET bf.merge-limit 0").unwrap();
+        run(&mut client, "FLUSHALL").unwrap();
+        alike(&mut client, &["a", "b", "c"], parameters);
+        run(&mut client, "BF.RESERVE sum LIKE a").unwrap();
+        let before = digest(&mut client);
+        let limit: u64 = ["a", "b"].iter().map(|key| info_field::<u64>(&mut client, key, "SIZE")).sum();
+        run(&mut client, &format!("CONFIG SET bf.merge-limit {limit}")).unwrap();
+        for line in ["BF.MERGE new 3 a b c", "BF.MERGE a 2 b c", "BF.MERGE sum 3 a b c REPLACE"] {
+            assert_eq!(error(&mut client, line), REJECTION, "{line} {parameters}");
+        }
+        assert_eq!(digest(&mut client), before, "{parameters}");
+        for line in ["BF.MERGE new 2 a b", "BF.MERGE c 1 b"] {
+            assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {parameters}");
+        }
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut client), "{parameters}");
+        let merged = digest(&mut client);
+        run(&mut client, "CONFIG SET bf.merge-limit 1").unwrap();
+        assert_eq!(error(&mut client, "BF.MERGE new 2 a b"), REJECTION, "{parameters}");
+        run(&mut client, "DEBUG LOADAOF").unwrap();
+        assert_eq!(digest(&mut client), merged, "{parameters}");
+    }
+    run(&mut client, "BF.RESERVE d 0.01 100000").unwrap();
+    run(&mut client, "BF.RESERVE e LIKE d").unwrap();
+    assert_eq!(ask::<String>(&mut client, "BF.MERGE d 1 e"), "OK");
 }
 
 #[test]

@@ -167,6 +167,7 @@ fn command_time(instance: &mut Instance, command: &str, requests: &Requests) -> 
 fn merges(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
     let mut instance = Instance::start(Peer::Oxbloom, Peer::Oxbloom.setup());
     let (capacity, _, touching) = scale.merged;
+    let _: String = ask(&mut instance.connection, "CONFIG SET bf.merge-limit 0");
     for (one, other, parameter) in [("a", "b", ""), ("c", "d", "COUNTING")] {
         let connection = &mut instance.connection;
         let _: String = ask(connection, &format!("BF.RESERVE {one} 0.01 {capacity} NONSCALING {parameter}"));

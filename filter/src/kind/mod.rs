@@ -320,8 +320,8 @@ pub trait Kind: Contained {
     fn merged(sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<Self, Error>;
     /// Merges filters into this one, as for [`merged`](Self::merged). Returns true if it changed.
     fn merge(&mut self, sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error>;
-    /// Returns the bytes of this filter that a merge replaces, so that they need not be admitted again.
-    fn replaced_by_merge(&self, _has_grown: bool) -> usize {
+    /// Returns the bytes of the filter's tables, which a merge replaces.
+    fn table_bytes(&self) -> usize {
         0
     }
 

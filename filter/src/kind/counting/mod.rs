@@ -336,7 +336,7 @@ where
         Ok(changed)
     }
 
-    fn replaced_by_merge(&self, _has_grown: bool) -> usize {
+    fn table_bytes(&self) -> usize {
         self.allocated()
     }
 

@@ -93,12 +93,6 @@ impl NativeFilter {
         self.layer.spec().capacity.max(self.layer.items())
     }
 
-    /// Returns the bytes of the table.
-    #[inline]
-    pub fn table_bytes(&self) -> usize {
-        self.table().map_or(0, |table| size_of::<Table>() + table.allocated())
-    }
-
     /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Calls `admit` with the bytes that the
     /// filter will take in addition; `admit` may reject them.
     ///
@@ -310,8 +304,9 @@ impl Kind for NativeFilter {
         Ok(self.layer.merge(layers, op, false) || changed)
     }
 
-    fn replaced_by_merge(&self, has_grown: bool) -> usize {
-        if has_grown { self.table_bytes() } else { 0 }
+    #[inline]
+    fn table_bytes(&self) -> usize {
+        self.table().map_or(0, |table| size_of::<Table>() + table.allocated())
     }
 
     /// Moves the blocks first, and then the table.
