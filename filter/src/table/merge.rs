@@ -261,7 +261,7 @@ impl Table {
             if payload == Payload::Nothing && segment.any(&run, |other| addressing.covers(other, value)) {
                 return Ok(Some(false));
             }
-            let entry = segment.entries(run).find(|entry| entry.value == value);
+            let entry = segment.find(&run, |other| other == value);
             let before = entry.map_or(0, |entry| entry.count);
             let after = before.saturating_add(count).min(MAX_ENTRY_COUNT);
             if after == before {

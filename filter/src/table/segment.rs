@@ -296,14 +296,6 @@ impl Segment {
         select_zero::<S>(self.bytes(), self.bounds(group).0, GROUP_QUOTIENTS) - GROUP_QUOTIENTS as usize
     }
 
-    /// Returns the slots of a group, in order.
-    #[inline(always)]
-    fn slots_of_group(&self, group: usize) -> impl Iterator<Item = u64> {
-        let end = self.bounds(group).1 * 8;
-        let width = usize::from(self.width);
-        (1..=self.slots_in::<Broadword>(group)).map(move |slot| field(self.bytes(), end - slot * width, self.width()))
-    }
-
     #[inline(always)]
     fn slot_bit(&self, run: &Run, index: usize) -> usize {
         run.end - (run.first + index + 1) * usize::from(self.width)
@@ -317,6 +309,18 @@ impl Segment {
     /// Returns true if `matches` returns true for the value of any entry of a run.
     #[inline(always)]
     pub(super) fn any(&self, run: &Run, matches: impl Fn(u64) -> bool) -> bool {
+        self.position(run, matches).is_some()
+    }
+
+    /// Returns the first entry of a run for whose value `matches` returns true. Does not read the counts of others.
+    #[inline(always)]
+    pub(super) fn find(&self, run: &Run, matches: impl FnMut(u64) -> bool) -> Option<Entry> {
+        self.position(run, matches).map(|index| self.entry(run, index))
+    }
+
+    /// Returns the index of the first slot of the entry that [`find`](Self::find) returns.
+    #[inline(always)]
+    fn position(&self, run: &Run, mut matches: impl FnMut(u64) -> bool) -> Option<usize> {
         let mut index = 0;
         while index < run.len {
             let slot = self.slot(run, index);
@@ -325,11 +329,11 @@ impl Segment {
                 continue;
             }
             if matches(slot) {
-                return true;
+                return Some(index);
             }
             index += 1;
         }
-        false
+        None
     }
 
     /// Returns the slot after the digits that follow the 0 at `index`.

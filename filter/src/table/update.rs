@@ -4,7 +4,7 @@ use super::Table;
 use super::bits::Select;
 use super::entry::{MAX_ENTRY_COUNT, Payload};
 use super::growth::{must_double, should_shrink};
-use super::segment::{Entries, Entry};
+use super::segment::Entry;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::MAX_ITEMS;
@@ -42,12 +42,16 @@ impl Table {
 
             let value = addressing.value(address);
             let matches = |value| addressing.matches(value, address.remainder);
-            let (is_known, identical) = match payload {
+            let mut is_known = false;
+            let identical = match payload {
                 Payload::Nothing if segment.any(&run, matches) => return Ok(false),
-                Payload::Nothing => (false, None),
+                Payload::Nothing => None,
                 // An entry that matches but is not identical is older and shorter. It may belong to another item, so
                 // the occurrence gets an entry of its own, which a removal can take away.
-                Payload::Count | Payload::Slice(_) => known_and_identical(segment.entries(run), matches, value),
+                Payload::Count | Payload::Slice(_) => segment.find(&run, |other| {
+                    is_known |= matches(other);
+                    other == value
+                }),
             };
             let count = identical.map_or(0, |entry| entry.count);
             if count == MAX_ENTRY_COUNT {
@@ -111,18 +115,4 @@ impl Table {
         }
         true
     }
-}
-
-/// Returns whether an entry `matches`, and the entry with exactly this value.
-#[inline(always)]
-fn known_and_identical(entries: Entries<'_>, matches: impl Fn(u64) -> bool, value: u64) -> (bool, Option<Entry>) {
-    let mut is_known = false;
-    let mut identical = None;
-    for entry in entries.filter(|entry| matches(entry.value)) {
-        is_known = true;
-        if entry.value == value {
-            identical = Some(entry);
-        }
-    }
-    (is_known, identical)
 }

@@ -124,6 +124,14 @@ impl Segment {
         least > 0 && self.slots_of_group(group).any(|slot| slices_between(base, slot, self.stamp_bits()) < least)
     }
 
+    /// Returns the slots of a group, in order.
+    #[inline(always)]
+    fn slots_of_group(&self, group: usize) -> impl Iterator<Item = u64> {
+        let end = self.bounds(group).1 * 8;
+        let width = usize::from(self.width);
+        (1..=self.slots_in::<Broadword>(group)).map(move |slot| field(self.bytes(), end - slot * width, self.width()))
+    }
+
     /// Drops the forgotten slots of a group, and calls `dropped` with their values.
     #[inline(always)]
     pub(in crate::table) fn forget<S: Select>(&mut self, group: usize, forgotten: u64, mut dropped: impl FnMut(u64)) {
