@@ -3,6 +3,8 @@
 //! Bit `i` is bit `i % 8` of byte `i / 8`. Eight bytes read as a little-endian word therefore hold 64 bits in order,
 //! wherever they start. All functions read whole words, so a slice ends with [`PADDING`] unused bytes.
 
+use std::ops::Range;
+
 use crate::array::WORD;
 
 /// The number of bytes after the last field of a slice. With them, a word can be read from any byte of a field.
@@ -70,74 +72,60 @@ pub(super) fn zeros_from(bytes: &[u8], at: usize) -> u32 {
     (word(bytes, at / 8) >> (at % 8)).trailing_zeros().min(MAX_WIDTH)
 }
 
-/// Moves the bits of `from..to` up by `by`, which is below 64. The `by` bits from `from` on keep their old values.
-#[inline]
-pub(super) fn move_up(bytes: &mut [u8], from: usize, to: usize, by: usize) {
-    if from >= to {
-        return;
+/// Moves `bits` up by `width`, at most [`MAX_WIDTH`], and writes `field` to the `width` bits before them.
+///
+/// Each word is read before it is written, and never again: a read that overlaps the last write in part has to wait.
+#[inline(always)]
+pub(super) fn move_up(bytes: &mut [u8], bits: Range<usize>, width: u32, field: u64) {
+    debug_assert!((1..=MAX_WIDTH).contains(&width) && field <= low_bits(width), "{field:x} in {width} bits");
+    let base = bits.start / 8;
+    let (words, inside) = words_up_to(bytes, base, bits.end + width as usize);
+    let first = bits.start % 8;
+    let last = words.len() - 1;
+    let mut old = u64::from_le_bytes(words[0]);
+    let below = old & low_bits(first as u32);
+    old ^= below;
+    let mut incoming = field << first | below;
+    for index in 0..last {
+        words[index] = (old << width | incoming).to_le_bytes();
+        incoming = old >> (u64::BITS - width);
+        old = u64::from_le_bytes(words[index + 1]);
     }
-    debug_assert!((1..64).contains(&by), "a move by {by}");
-    let base = from / 8;
-    let first = from % 8 + by;
-    let last = to - 1 - base * 8 + by;
-    let words = words_mut(bytes, base, last / 64 + 1);
-    let bits_outside = bits_outside(words, first / 64, first, last);
-    let mut old = u64::from_le_bytes(words[last / 64]);
-    for index in (first / 64..last / 64).rev() {
-        let below = u64::from_le_bytes(words[index]);
-        words[index + 1] = (old << by | below >> (64 - by)).to_le_bytes();
-        old = below;
-    }
-    let below = if first / 64 > 0 { u64::from_le_bytes(words[0]) >> (64 - by) } else { 0 };
-    words[first / 64] = (old << by | below).to_le_bytes();
-    restore(words, first / 64, first, last, bits_outside);
+    words[last] = ((old << width | incoming) & inside | old & !inside).to_le_bytes();
 }
 
-/// Moves the bits of `from..to` down by `by`, which is below 64. The `by` bits below `to` keep their old values.
-#[inline]
-pub(super) fn move_down(bytes: &mut [u8], from: usize, to: usize, by: usize) {
-    if from >= to {
-        return;
-    }
-    debug_assert!((1..64).contains(&by), "a move by {by}");
-    let base = (from - by) / 8;
-    let first = from - by - base * 8;
-    let last = to - 1 - by - base * 8;
-    // Bits from `to` on are not needed, and the slice may end there: the next word is read only if it has bits before
-    // `to`.
-    let end = base + (last / 64 + 1) * 8;
-    let next = if last + by >= (last / 64 + 1) * 64 { word(bytes, end) } else { 0 };
-    let words = words_mut(bytes, base, last / 64 + 1);
-    let bits_outside = bits_outside(words, 0, first, last);
-    let mut old = u64::from_le_bytes(words[0]);
-    for index in 1..words.len() {
-        let above = u64::from_le_bytes(words[index]);
-        words[index - 1] = (old >> by | above << (64 - by)).to_le_bytes();
+/// Moves `bits` down by `width`, at most [`MAX_WIDTH`], and writes `field` to the last `width` of them.
+#[inline(always)]
+pub(super) fn move_down(bytes: &mut [u8], bits: Range<usize>, width: u32, field: u64) {
+    debug_assert!((1..=MAX_WIDTH).contains(&width) && field <= low_bits(width), "{field:x} in {width} bits");
+    let start = bits.start - width as usize;
+    let (words, inside) = words_up_to(bytes, start / 8, bits.end);
+    let last = words.len() - 1;
+    let top = u64::from_le_bytes(words[last]);
+    // The field is moved down with the bits, from the place after them.
+    let used = inside.count_ones();
+    let with_field = top & inside | field.checked_shl(used).unwrap_or(0);
+    let mut old = if last > 0 { u64::from_le_bytes(words[0]) } else { with_field };
+    let mut outside = low_bits(start as u32 % 8);
+    for index in 0..last {
+        let above = if index + 1 < last { u64::from_le_bytes(words[index + 1]) } else { with_field };
+        let moved = old >> width | above << (u64::BITS - width);
+        words[index] = (moved & !outside | old & outside).to_le_bytes();
+        outside = 0;
         old = above;
     }
-    words[last / 64] = (old >> by | next << (64 - by)).to_le_bytes();
-    restore(words, 0, first, last, bits_outside);
+    let above = field >> (u64::BITS - used);
+    let moved = old >> width | above << (u64::BITS - width);
+    let inside = inside & !outside;
+    words[last] = (moved & inside | top & !inside).to_le_bytes();
 }
 
+/// Returns the words from byte `base` to bit `end`, and the bits of the last word before bit `end`.
 #[inline(always)]
-fn words_mut(bytes: &mut [u8], base: usize, count: usize) -> &mut [[u8; 8]] {
-    bytes[base..base + count * 8].as_chunks_mut().0
-}
-
-/// Returns the bits of word `index` before bit `first`, and the bits of the last word after bit `last`.
-#[inline(always)]
-fn bits_outside(words: &[[u8; 8]], index: usize, first: usize, last: usize) -> (u64, u64) {
-    let below = u64::from_le_bytes(words[index]) & low_bits(first as u32 % 64);
-    (below, u64::from_le_bytes(words[last / 64]) & !(u64::MAX >> (63 - last % 64)))
-}
-
-/// Restores the bits [outside](bits_outside) the range from `first` to `last`.
-#[inline(always)]
-fn restore(words: &mut [[u8; 8]], index: usize, first: usize, last: usize, (below, above): (u64, u64)) {
-    let word = u64::from_le_bytes(words[index]) & !low_bits(first as u32 % 64) | below;
-    words[index] = word.to_le_bytes();
-    let word = u64::from_le_bytes(words[last / 64]) & (u64::MAX >> (63 - last % 64)) | above;
-    words[last / 64] = word.to_le_bytes();
+fn words_up_to(bytes: &mut [u8], base: usize, end: usize) -> (&mut [[u8; 8]], u64) {
+    let length = end - base * 8;
+    let (words, _) = bytes[base..][..length.div_ceil(64) * WORD].as_chunks_mut();
+    (words, low_bits_up_to_64((length as u32 - 1) % u64::BITS + 1))
 }
 
 /// Finds set bits of a word by their rank.
@@ -383,23 +371,28 @@ mod tests {
         }
 
         #[test]
-        fn moves_move_and_keep_the_rest(
+        fn moves_move_and_insert_and_keep_the_rest(
             bytes in prop::collection::vec(any::<u8>(), 40),
             a in 0usize..256,
             b in 0usize..256,
-            by in 1usize..64,
+            width in 1..=MAX_WIDTH,
+            value: u64,
         ) {
             let (from, to) = (a.min(b), a.max(b));
+            let by = width as usize;
+            let value = value & low_bits(width);
             let before = padded(bytes);
             let mut up = before.clone();
-            move_up(&mut up, from, to, by);
-            for at in 0..before.len() * 8 {
+            move_up(&mut up, from..to, width, value);
+            prop_assert_eq!(field(&up, from, width), value);
+            for at in (0..from).chain(from + by..before.len() * 8) {
                 let source = if (from + by..to + by).contains(&at) { at - by } else { at };
                 prop_assert_eq!(bit(&up, at), bit(&before, source), "{}", at);
             }
             let mut down = before.clone();
-            move_down(&mut down, from + by, to + by, by);
-            for at in 0..before.len() * 8 {
+            move_down(&mut down, from + by..to + by, width, value);
+            prop_assert_eq!(field(&down, to, width), value);
+            for at in (0..to).chain(to + by..before.len() * 8) {
                 let source = if (from..to).contains(&at) { at + by } else { at };
                 prop_assert_eq!(bit(&down, at), bit(&before, source), "{}", at);
             }

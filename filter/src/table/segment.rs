@@ -387,16 +387,16 @@ impl Segment {
         let old = slots_of(before, self.width());
         let new = slots_of(count, self.width());
         debug_assert!(old.abs_diff(new) <= 1, "an entry that grows from {old} to {new} slots");
+        let content = |slot, width| slot_content(value, count, width, slot);
         if new > old {
-            self.insert_slot(&run, index + old, in_group);
+            self.insert_slot(&run, index + old, content(old, self.width()), in_group);
         } else if new < old {
             self.remove_slot(&run, index + new, in_group);
         }
-        for slot in 0..new {
+        for slot in 0..old.min(new) {
             let bit = self.slot_bit(&run, index + slot);
-            let content = slot_content(value, count, self.width(), slot);
             let width = self.width();
-            set_field(self.bytes_mut(), bit, width, content);
+            set_field(self.bytes_mut(), bit, width, content(slot, width));
         }
     }
 
@@ -425,15 +425,15 @@ impl Segment {
     }
 
     #[inline(always)]
-    fn insert_slot(&mut self, run: &Run, index: usize, slots: usize) {
+    fn insert_slot(&mut self, run: &Run, index: usize, content: u64, slots: usize) {
         debug_assert_eq!(self.slots_if_room::<Broadword>(run), Some(slots), "a group without room");
         debug_assert!(index <= run.len);
         let width = usize::from(self.width);
         let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
+        let lower = run.end - slots * width..run.end - (run.first + index) * width;
         let bytes = self.bytes_mut();
-        move_up(bytes, run.zero + 1, upper_end, 1);
-        set_field(bytes, run.zero + 1, 1, 1);
-        move_down(bytes, run.end - slots * width, run.end - (run.first + index) * width, width);
+        move_up(bytes, run.zero + 1..upper_end, 1, 1);
+        move_down(bytes, lower, width as u32, content);
         self.slots += 1;
     }
 
@@ -443,9 +443,10 @@ impl Segment {
         debug_assert!(index < run.len);
         let width = usize::from(self.width);
         let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
+        let lower = run.end - slots * width..run.end - (run.first + index + 1) * width;
         let bytes = self.bytes_mut();
-        move_down(bytes, run.zero + 2, upper_end, 1);
-        move_up(bytes, run.end - slots * width, run.end - (run.first + index + 1) * width, width);
+        move_down(bytes, run.zero + 2..upper_end, 1, 0);
+        move_up(bytes, lower, width as u32, 0);
         self.slots -= 1;
     }
 

@@ -83,13 +83,15 @@ impl Segment {
     /// group are [dropped](Self::forget).
     #[inline(always)]
     pub(in crate::table) fn insert_stamped(&mut self, run: &Run, value: u64, slice: u64, in_group: usize) {
-        self.insert_slot(run, 0, in_group);
-        self.set_stamped(run, Stamped { value, slice, index: 0 });
+        self.insert_slot(run, 0, self.new_slot(run, value, slice), in_group);
     }
 
     /// Moves an entry to another slice. The forgotten slots of its group are [dropped](Self::forget).
     pub(in crate::table) fn set_slice(&mut self, run: &Run, entry: Stamped, slice: u64) {
-        self.set_stamped(run, Stamped { slice, ..entry });
+        let bit = self.slot_bit(run, entry.index);
+        let width = self.width();
+        let slot = self.new_slot(run, entry.value, slice);
+        set_field(self.bytes_mut(), bit, width, slot);
     }
 
     /// Returns the content of the slot of an entry.
@@ -98,16 +100,14 @@ impl Segment {
         value << self.stamp_bits | slice & low_bits(self.stamp_bits())
     }
 
+    /// Returns the content of a new slot of a run.
     #[inline(always)]
-    fn set_stamped(&mut self, run: &Run, Stamped { value, slice, index }: Stamped) {
+    fn new_slot(&self, run: &Run, value: u64, slice: u64) -> u64 {
         debug_assert!(
             (1..=1 << self.stamp_bits).contains(&slice.saturating_sub(self.base_of(run.group))),
             "a stamp cannot stand for slice {slice}"
         );
-        let bit = self.slot_bit(run, index);
-        let width = self.width();
-        let slot = self.stamped_slot(value, slice);
-        set_field(self.bytes_mut(), bit, width, slot);
+        self.stamped_slot(value, slice)
     }
 
     /// Returns true if slices were forgotten since the group was last written to.
