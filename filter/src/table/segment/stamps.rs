@@ -67,16 +67,19 @@ impl Segment {
     /// Returns the entry in the latest slice among the remembered entries whose value `matches`.
     #[inline(always)]
     pub(in crate::table) fn newest(&self, run: &Run, forgotten: u64, matches: impl Fn(u64) -> bool) -> Option<Stamped> {
-        let all = (0..run.len).map(|index| self.stamped(run, index));
-        all.filter(|entry| entry.slice > forgotten && matches(entry.value)).max_by_key(|entry| entry.slice)
-    }
-
-    /// Returns the entry in slot `index` of a run.
-    #[inline(always)]
-    fn stamped(&self, run: &Run, index: usize) -> Stamped {
-        let slot = self.slot(run, index);
-        let base = self.base_of(run.group);
-        Stamped { value: slot >> self.stamp_bits, slice: slice_of(base, slot, self.stamp_bits()), index }
+        let mut newest = None::<Stamped>;
+        for index in 0..run.len {
+            let slot = self.slot(run, index);
+            let value = slot >> self.stamp_bits;
+            // Hardly any value matches, so its slice comes second.
+            if matches(value) {
+                let slice = slice_of(self.base_of(run.group), slot, self.stamp_bits());
+                if slice > forgotten && newest.is_none_or(|newest| newest.slice <= slice) {
+                    newest = Some(Stamped { value, slice, index });
+                }
+            }
+        }
+        newest
     }
 
     /// Adds an entry to the front of a run. There is [room](Self::slots_if_room) for it, and the forgotten slots of its
