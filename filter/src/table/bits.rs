@@ -173,13 +173,25 @@ impl Select for Broadword {
 
     #[inline(always)]
     fn extract(word: u64, mask: u64) -> u64 {
-        positions(mask).enumerate().fold(0, |bits, (index, position)| bits | (word >> position & 1) << index)
+        // Moves each bit down by the number of clear bits of the mask below it, one binary digit of that number after
+        // the other (Warren, "Hacker's Delight", 7-4).
+        let mut word = word & mask;
+        let mut mask = mask;
+        let mut clear = !mask << 1;
+        for by in [1, 2, 4, 8, 16, 32] {
+            let odd = [1, 2, 4, 8, 16, 32].into_iter().fold(clear, |parity, shift| parity ^ parity << shift);
+            let moved = odd & mask;
+            mask = mask ^ moved | moved >> by;
+            word = word & !moved | (word & moved) >> by;
+            clear &= !odd;
+        }
+        word
     }
 }
 
 /// Returns the positions of the set bits of a word, in order.
 #[inline(always)]
-fn positions(mut word: u64) -> impl Iterator<Item = u32> {
+pub(super) fn positions(mut word: u64) -> impl Iterator<Item = u32> {
     std::iter::from_fn(move || {
         let position = (word != 0).then(|| word.trailing_zeros())?;
         word &= word - 1;

@@ -3,7 +3,8 @@
 use super::{Run, Segment};
 use crate::array::WORD;
 use crate::table::bits::{
-    AscendingWriter, Broadword, DescendingWriter, Select, field, first_zeros, low_bits, low_bits_up_to_64, set_field,
+    AscendingWriter, Broadword, DescendingWriter, MAX_WIDTH, Select, field, first_zeros, low_bits, low_bits_up_to_64,
+    positions, set_field,
 };
 use crate::table::entry::Stamps;
 use crate::table::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS};
@@ -171,7 +172,18 @@ impl Segment {
         let width = self.width();
         let stamp_bits = self.stamp_bits();
         let base = self.base_of(group);
-        let least = forgotten - base;
+        let least = (forgotten - base).min(1 << stamp_bits);
+        let first = (base + 1) & low_bits(stamp_bits);
+        // Several slots are read as a word, and compared at once. Bit 0 of each slot stands for it.
+        let per_word = MAX_WIDTH / width;
+        let all_slots = (0..per_word).fold(0, |word, slot| word | 1 << (slot * width));
+        let kept_of = |word: u64, slots: u64| {
+            // The bit after each stamp keeps a subtraction within the slot, and is set if its result is not negative.
+            let guards = slots << stamp_bits;
+            let stamps = guards - slots;
+            let between = ((word & stamps | guards) - slots * first) & stamps;
+            (((between | guards) - slots * least) & guards) >> stamp_bits
+        };
         let mut upper = AscendingWriter::new(start);
         let mut lower = DescendingWriter::new(end);
         let mut at = start;
@@ -183,18 +195,21 @@ impl Segment {
         while zeros <= GROUP_QUOTIENTS {
             let (bits, length) = first_zeros::<S>(bytes, at, GROUP_QUOTIENTS + 1 - zeros);
             let slots = bits.count_ones();
-            // Bit i says whether slot i of this word is kept.
+            // Bit i says whether slot i of this word is kept, counted from the last one.
             let mut kept = 0;
-            for index in 0..slots {
-                low -= width as usize;
-                let slot = field(bytes, low, width);
-                let is_kept = slices_between(base, slot, stamp_bits) >= least;
-                lower.append(bytes, slot, if is_kept { width } else { 0 });
-                kept |= u64::from(is_kept) << index;
-                if !is_kept {
-                    dropped(slot >> stamp_bits);
-                }
+            let mut left = slots;
+            while left > 0 {
+                let count = per_word.min(left);
+                low -= (count * width) as usize;
+                let word = field(bytes, low, count * width);
+                let in_word = all_slots & low_bits(count * width);
+                let stay = kept_of(word, in_word);
+                lower.append(bytes, S::extract(word, stay * low_bits(width)), stay.count_ones() * width);
+                kept = kept << count | S::extract(stay, in_word);
+                positions(in_word & !stay).for_each(|at| dropped((word >> at & low_bits(width)) >> stamp_bits));
+                left -= count;
             }
+            let kept = kept.reverse_bits().checked_shr(u64::BITS - slots).unwrap_or(0);
             // All zeros stay, and the ones of the slots that are kept.
             let stays = !bits & low_bits_up_to_64(length) | S::deposit(kept, bits);
             upper.append(bytes, S::extract(bits, stays), stays.count_ones());
