@@ -667,6 +667,12 @@ impl BloomFilter {
         Ok(filter)
     }
 
+    /// Loads a filter from its value in an RDB file.
+    #[staticmethod]
+    fn _of_value(value: &[u8]) -> PyResult<BloomFilter> {
+        payload::decode_value(value, &mut |_bytes| true).map(BloomFilter::from).map_err(undecodable)
+    }
+
     /// Writes the filter to a binary file, in the format of dump.
     ///
     /// Raises BlockingIOError if an unbuffered file does not block and cannot take all bytes.

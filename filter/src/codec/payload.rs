@@ -140,7 +140,12 @@ pub fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     if u16::from_le_bytes(*version) < FIRST_RDB_VERSION || u64::from_le_bytes(*checksum) != crc64(checked) {
         return Err(DecodeError::Corrupt);
     }
-    let mut reader = Reader(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?);
+    decode_value(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?, admit)
+}
+
+/// Decodes a module's value, as payloads and RDB files have it: from its data type to its end. See [`decode`].
+pub fn decode_value(value: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
+    let mut reader = Reader(value);
     let id = reader.length()?;
     let (name, version) = (id >> VERSION_BITS << VERSION_BITS, id & ((1 << VERSION_BITS) - 1));
     let has_it = |encoding: &Encoding| encoding.type_names().any(|type_name| type_id(type_name) == name);

@@ -2,11 +2,14 @@
 
 import argparse
 import json
+import mmap
+import os
 from typing import Any
 
-from oxbloom._cli import arguments, store
-from oxbloom._cli.errors import CommandError
+from oxbloom._cli import arguments, rdb, store
+from oxbloom._cli.errors import CommandError, say
 from oxbloom._cli.text import shown, size, table
+from oxbloom._oxbloom import BloomFilter
 
 Facts = dict[str, Any]
 
@@ -41,22 +44,64 @@ def add_to(commands: arguments.Subparsers) -> None:
     parser = commands.add_parser(
         "info",
         help="describe a filter",
-        description="Describes the filter in a file or a key. Only --json prints the seed, since anyone who knows it "
+        description="Describes the filter in a file or a key, or lists the filters in an RDB file. Only --json prints the seed, since anyone who knows it "
         "can craft collisions.",
     )
     arguments.add_filter(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, with exact numbers")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON, with exact numbers; for an RDB file, a line for each filter",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.server is None and is_snapshot(options.filter):
+        return of_snapshot(options)
     facts = of_file(options.filter) if options.server is None else of_key(options)
     print(json.dumps(facts, indent=2) if options.json else as_table(facts))
     return 0
 
 
+def is_snapshot(path: bytes) -> bool:
+    """Returns true if a file is an RDB file, which holds many keys."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return rdb.is_rdb(file.read(8))
+
+
+def of_snapshot(options: argparse.Namespace) -> int:
+    """Lists the filters in an RDB file."""
+    rows = [["key", "kind", "items", "capacity", "error rate", "memory"]]
+    status = 0
+    with (
+        open(options.filter, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        for key, filter in rdb.filters(data):
+            name = "(compressed)" if key is None else shown(key)
+            if isinstance(filter, ValueError):
+                say(f"key {name}: {filter}")
+                status = 1
+            elif options.json:
+                key_of = None if key is None else key.decode(errors="backslashreplace")
+                print(json.dumps({"key": key_of, **facts_of(filter)}))
+            else:
+                numbers = [f"{len(filter):,}", f"{filter.capacity:,}", number(filter.error_rate)]
+                rows.append([name, filter.kind or "RedisBloom's", *numbers, size(filter.memory)])
+    if not options.json:
+        print(table(rows, frozenset({2, 3, 4, 5})))
+    return status
+
+
 def of_file(path: bytes) -> Facts:
-    facts: Facts = {**store.load_file(path).info()}
+    return facts_of(store.load_file(path))
+
+
+def facts_of(filter: BloomFilter) -> Facts:
+    facts: Facts = {**filter.info()}
     window = facts["window"]
     return facts | {"window": window and window.total_seconds()}
 

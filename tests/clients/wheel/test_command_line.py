@@ -253,6 +253,48 @@ def test_info_says_what_a_file_and_a_key_hold(server: Server, folder: Path, name
     assert run("info", folder / "filter").output == run("info", "key", "-s", server.url).output
 
 
+def test_info_lists_the_filters_in_an_rdb_file(folder: Path) -> None:
+    with running(OXBLOOM) as server:
+        client = server.client
+        layouts = ("native", "classic", "valkey")
+        for layout in layouts:
+            client.execute_command("BF.RESERVE", f"bf {layout}", 0.01, 100, "LAYOUT", layout)
+            client.execute_command("BF.MADD", f"bf {layout}", *range(1000))
+        client.execute_command("BF.RESERVE", "12345", 0.01, 100, "COUNTING")
+        client.execute_command("BF.RESERVE", "x" * 100, 0.01, 100, "WINDOW", 3600)
+        client.execute_command("BF.RESERVE", folder.name * 30, 0.01, 100)
+        for layout in ("native", "classic"):
+            client.execute_command("CF.RESERVE", f"cf {layout}", 100, "LAYOUT", layout)
+        # Other types, and a value that looks like the start of a filter.
+        client.rpush("list", *range(300))
+        client.hset("hash", mapping={str(number): "value" for number in range(300)})
+        client.set("text", client.dump("bf native")[:20])
+        client.execute_command("SAVE")
+        snapshot = server.log.parent / "dump.rdb"
+        of_file = [json.loads(line) for line in run("info", snapshot, "--json").lines]
+        of_file.sort(key=lambda facts: str(facts["key"]))
+        expected = []
+        for key in client.scan_iter(count=100):
+            if client.type(key) not in (b"list", b"hash", b"string"):
+                of_key = BloomFilter.load(client.dump(key)).info()
+                window = of_key["window"]
+                # Servers compress long keys that repeat themselves.
+                name = None if len(key) >= 100 else key.decode()
+                facts = {**of_key, "window": window and window.total_seconds()}
+                expected.append({"key": name, **facts})
+        assert of_file == sorted(expected, key=lambda facts: str(facts["key"]))
+        lines = run("info", snapshot).lines
+        assert len(lines) == 1 + len(expected)
+        names = {repr(facts["key"]) if facts["key"] else "(compressed)" for facts in expected}
+        assert {line.decode().split("  ")[0] for line in lines[1:]} == names
+        # A damaged filter is named, and the others are still listed.
+        damaged = snapshot.read_bytes().replace(client.dump("bf native")[60:80], bytes(20))
+        (folder / "damaged.rdb").write_bytes(damaged)
+        done = run("info", folder / "damaged.rdb", status=1)
+        assert len(done.lines) == len(expected)
+        assert done.errors.startswith("key 'bf native': ")
+
+
 def test_info_describes_filters_of_redisbloom() -> None:
     with running(REDISBLOOM) as server:
         server.client.execute_command("BF.RESERVE", "key", 0.01, 100)
