@@ -253,7 +253,12 @@ fn our_filters_stay_without_redisbloom_and_without_the_prefix() {
         assert_eq!(client.run("TYPE new"), Reply::simple(data_type));
     }
     let loadable = copy_of(server.folder());
-    with_debug(Setup::with_module(redisbloom())).on(loadable).must_not_start(&["oxbloom--", "oxcuckoo-", "oxclass"]);
+    with_debug(Setup::with_module(redisbloom())).on(loadable).must_not_start(&[
+        "oxbloom--",
+        "oxcuckoo-",
+        "oxclass",
+        "oxvalk",
+    ]);
 }
 
 #[test]
