@@ -115,11 +115,11 @@ fn options_that_contradict_each_other_or_the_filter_are_rejected() {
     }
     assert!(!ask::<bool>(&mut client, "EXISTS key"));
     assert_eq!(
-        error(&mut client, "BF.INSERT key LAYOUT valkey ITEMS"),
+        error(&mut client, "bf.insert key LAYOUT valkey ITEMS"),
         "ERR wrong number of arguments for 'bf.insert' command"
     );
     assert_eq!(
-        error(&mut client, "BF.INSERT key LAYOUT classic"),
+        error(&mut client, "bf.insert key LAYOUT classic"),
         "ERR wrong number of arguments for 'bf.insert' command"
     );
     run(&mut client, "BF.INSERT key LAYOUT valkey VALIDATESCALETO 100000").unwrap();
