@@ -137,7 +137,7 @@ fn info_and_debug_describe_the_filter_that_was_asked_for() {
     let server = Setup::oxbloom().start();
     for (layout, (mut client, yes, _)) in LAYOUTS.into_iter().flat_map(|layout| protocols(&server).map(|p| (layout, p)))
     {
-        client.run("FLUSHALL");
+        client.run("FLUSHALL SYNC");
         client.run(&format!("CF.RESERVE key 5000 BUCKETSIZE 3 EXPANSION 5 MAXITERATIONS 77 LAYOUT {layout}"));
         client.run("CF.INSERT key ITEMS a a b c");
         assert_eq!(client.run("CF.DEL key b"), yes);
