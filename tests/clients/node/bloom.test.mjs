@@ -34,7 +34,7 @@ const INFO_NAMES = [
 ];
 
 // The fields that BF.INFO returns only if they are named.
-const FURTHER_FIELDS = ['ERROR', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'WINDOW', 'SLICES', 'REFRESH', 'ROLLING', 'OLDEST'];
+const FURTHER_FIELDS = ['ERROR', 'TIGHTENING', 'MAXSCALEDCAPACITY', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'WINDOW', 'SLICES', 'REFRESH', 'ROLLING', 'OLDEST'];
 
 const BINARY_ITEMS = [
   '',
