@@ -26,9 +26,15 @@ pub(super) fn coverage_of_prefix(bits: u32) -> u128 {
     1 << COVERAGE_BITS.saturating_sub(bits)
 }
 
+/// Returns a number in proportion to the fraction of all paths that a value of a growing table matches. A fingerprint
+/// that lacks a bit matches twice as many paths, and its terminator stands for twice as much.
+#[inline(always)]
+pub(super) fn weight_of_prefix(value: u64) -> u64 {
+    value & value.wrapping_neg()
+}
+
 /// Returns the sum of the fractions of all paths that entries of a growing table match.
 pub(super) fn coverage_of_entries(entries: &[ListedEntry], level: u32, value_bits: u32) -> u128 {
-    // A fingerprint that lacks a bit matches twice as many paths, and its terminator stands for twice as much.
-    let weight: u128 = entries.iter().map(|entry| u128::from(entry.value & entry.value.wrapping_neg())).sum();
+    let weight: u128 = entries.iter().map(|entry| u128::from(weight_of_prefix(entry.value))).sum();
     weight * coverage_of_prefix(level + value_bits - 1)
 }

@@ -73,7 +73,7 @@ use crate::hash::Hash;
 use crate::item_count::ItemCount;
 use crate::memory::try_vec;
 use bits::MAX_WIDTH;
-use coverage::{COVERAGE_BITS, Coverage, coverage_of_prefix};
+use coverage::{COVERAGE_BITS, Coverage, coverage_of_prefix, weight_of_prefix};
 use directory::{Bucket as _, Directory};
 pub use entry::{Payload, Stamps};
 use fingerprint::FIRST_LEVEL;
@@ -146,12 +146,12 @@ impl Addressing {
         self.coverage_of_weight(segment, self.weight(value).into())
     }
 
-    /// Returns a number in proportion to the fraction of all paths that a value matches: in a growing table, 2 to the
-    /// number of bits that the fingerprint lacks. In a table of fixed size, the value 1 also stands for 0.
+    /// Returns a number in proportion to the fraction of all paths that a value matches. In a table of fixed size, the
+    /// value 1 also stands for 0.
     #[inline(always)]
     fn weight(self, value: u64) -> u64 {
         match self {
-            Addressing::Growing(_) => value & value.wrapping_neg(),
+            Addressing::Growing(_) => weight_of_prefix(value),
             Addressing::Fixed(_) => 1 + u64::from(value == 1),
         }
     }
