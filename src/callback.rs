@@ -45,7 +45,7 @@ fn log_panic(what: &CStr, panic: &(dyn Any + Send)) {
     ));
 }
 
-/// What runs a command, and what gives it its name.
+/// The handler of a command, and the family and the verb that give its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {
     pub family: &'static Family,

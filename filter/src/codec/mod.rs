@@ -4,8 +4,8 @@
 //! built, and chunks that fill it, each with a cursor. An *RDB value* (RDB files, DUMP payloads) is a sequence of
 //! numbers and strings. An [`encoding`] defines both: [`own`] for our own filters, from what all kinds have in common
 //! (see [`stored`](crate::stored)) and what each [kind](crate::kind) adds; [`classic`] and [`cuckoo`] for RedisBloom's;
-//! [`valkey`] for valkey-bloom's.
-//! [`Filter::to_bytes`] encodes a whole dump stream as one string, and [`payload`] an RDB value as DUMP does. A [`Loader`] loads all of them.
+//! [`valkey`] for valkey-bloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string, and [`payload`] an RDB
+//! value as DUMP does. A [`Loader`] loads dump streams of all encodings.
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
 

@@ -59,7 +59,7 @@ const BLOB_IS_FIRST: bool = false;
 /// The version of a blob, and of a payload.
 const VERSION: u8 = 1;
 
-/// What a header starts with. As a number, it is larger than the item count that other headers start with.
+/// The start of a header. As a number, it is larger than any item count, which is the start of other headers.
 const MAGIC: [u8; 8] = *b"OXVALKEY";
 
 const FIXED_BYTES: usize = 64;
