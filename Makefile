@@ -21,7 +21,7 @@ NODE_MODULES := $(NODE_TESTS)/node_modules/installed
 SETUP := tools/setup.sh
 
 # All commands use the same packages and features. Otherwise, cargo would build their common dependencies again.
-TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz --features fault-injection
+TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator --features fault-injection
 
 .DEFAULT_GOAL := help
 .PHONY: help run build check test bench bench-scrapy bench-python demo install uninstall dist test-dist clean
@@ -216,21 +216,20 @@ wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
 # --- The site ---------------------------------------------------------------------------------------------------------
 
 SITE_ENV := $(TARGET)/site-env
+WASM := wasm32-unknown-unknown
 # If REPOSITORY_URL has the address of the repository's files, links to source files lead there.
 site: $(SITE_ENV)/installed ## Build the pages as a site that any web server can serve, into target/site
-	NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/mkdocs build -q --strict -f site/mkdocs.yml -d $(TARGET)/site
+	@$(SETUP) wasm
+	RUSTFLAGS='--cfg getrandom_backend="unsupported"' cargo build -p calculator --profile site --target $(WASM)
+	CALCULATOR=$(TARGET)/$(WASM)/site/calculator.wasm NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/mkdocs build -q --strict -f site/mkdocs.yml -d $(TARGET)/site
 
-# Compares the calculator with the library.
-SIZES := $(TARGET)/debug/examples/sizes
 test-calculator: $(call needs,build-tests)
-	cargo build $(TESTED) --example sizes
-	SIZES=$(SIZES) node --test tests/site/calculator.test.mjs
+	node --test tests/site/calculator.test.mjs
 
 test-site: site ## Open all pages of the site in Chromium: takes six minutes
 	@$(SETUP) chromium
 	npm install --prefix tests/site --no-package-lock --no-audit --no-fund --loglevel=error
-	cargo build $(TESTED) --example sizes
-	SITE=$(TARGET)/site SIZES=$(SIZES) node --test tests/site/browser.test.mjs
+	SITE=$(TARGET)/site node --test tests/site/browser.test.mjs
 
 $(SITE_ENV)/installed: site/requirements.txt
 	$(SETUP) python $(SITE_ENV) $<

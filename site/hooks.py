@@ -91,6 +91,9 @@ def on_config(config):
 def on_files(files, config):
     for path in pages():
         files.append(File.generated(config, path.as_posix(), abs_src_path=str(ROOT / path)))
+    # The library, which the Makefile compiles for browsers.
+    library = os.environ["CALCULATOR"]
+    files.append(File.generated(config, "calculator/calculator.wasm", abs_src_path=library))
     LINKS.files = {file.src_uri for file in files}
     return files
 

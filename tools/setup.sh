@@ -8,6 +8,7 @@
 #   tools/setup.sh monitoring             Prometheus, promtool and redis_exporter
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
+#   tools/setup.sh wasm                   the standard library for WebAssembly
 #   tools/setup.sh chromium               Chromium, and Node.js with npm
 #   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
 #   tools/setup.sh wheel FOLDER           maturin, which builds the Python package
@@ -98,6 +99,9 @@ case ${1:-} in
   chromium)
     needs 'command -v chromium' chromium
     needs 'command -v node && command -v npm' nodejs npm ;;
+  wasm)
+    succeeds 'ls "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown"' ||
+      rustup target add wasm32-unknown-unknown ;;
   node)
     needs 'command -v node && command -v npm' nodejs npm
     cd "$root/tests/clients/node" && npm ci ;;

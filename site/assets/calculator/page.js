@@ -1,45 +1,38 @@
 // The form of the calculator, and its results.
 
-import { bytesOf } from "./blocks.js";
 import { chartOf } from "./chart.js";
-import { commandOf, filterOf, KINDS, MAX_CAPACITY, MAX_WINDOW } from "./filters.js";
+import { commandOf, DEFAULT_SLICES, forgets, hasWindow, isFixed, isRolling, KINDS } from "./kinds.js";
+import { exact, grouped, numberIn, percent, short, size } from "./numbers.js";
+
+const MAX_CAPACITY = 10 ** 12;
+const MAX_WINDOW = 3155760000;
 
 /** The form, and the places for its results. Everything else is generated below. */
 const FORM = `
 <form class="calculator" novalidate>
-  <label>Error rate <input name="errorRate" value="0.01" inputmode="decimal" autocomplete="off"></label>
-  <label>Capacity <input name="capacity" value="1000000" inputmode="numeric" autocomplete="off"></label>
-  <label>Kind
-    <select name="kind">
-      <option value="native">grows (the default)</option>
-      <option value="nonscaling">does not grow: NONSCALING</option>
-      <option value="counting">can delete items: COUNTING</option>
-      <option value="counting-nonscaling">can delete items, does not grow: COUNTING NONSCALING</option>
-      <option value="cuckoo">cuckoo filter, with CF commands: CF.RESERVE</option>
-      <option value="window">forgets after some time: WINDOW</option>
-      <option value="window-nonscaling">forgets, does not grow: WINDOW NONSCALING</option>
-      <option value="rolling">remembers the last items: ROLLING</option>
-      <option value="window-rolling">forgets after some time, or earlier: WINDOW ROLLING</option>
-    </select>
-  </label>
-  <label>Items that are added <input name="items" value="1000000" inputmode="numeric" autocomplete="off"></label>
+  <label>Error rate <input name="errorRate" value="1%" inputmode="text" autocomplete="off"></label>
+  <label>Capacity <input name="capacity" value="1,000,000" inputmode="text" autocomplete="off"></label>
+  <label>Kind <select name="kind"></select></label>
+  <label>Items that are added <input name="items" value="1,000,000" inputmode="text" autocomplete="off"></label>
   <label data-for="window">
-    Window in seconds <input name="window" value="86400" inputmode="numeric" autocomplete="off">
+    Window in seconds <input name="window" value="86400" inputmode="text" autocomplete="off">
   </label>
-  <label data-for="slices">Slices <input name="slices" value="15" inputmode="numeric" autocomplete="off"></label>
+  <label data-for="slices">
+    Slices <input name="slices" value="${DEFAULT_SLICES}" inputmode="numeric" autocomplete="off">
+  </label>
 </form>
 <p class="calculator-error" role="alert" hidden></p>
 <div class="calculator-results" aria-live="polite">
   <div class="highlight"><pre><code data-result="command"></code></pre></div>
   <table><tbody></tbody></table>
-  <h3>False-positive rate</h3>
-  <figure data-chart="rate"></figure>
   <h3>Memory</h3>
   <figure data-chart="memory"></figure>
+  <h3>False-positive rate</h3>
+  <figure data-chart="rate"></figure>
 </div>`;
 
 /** The number of steps of a curve. It has one point more. */
-const STEPS = 120;
+const STEPS = 40;
 
 /** A mistake in the form: the field, and what to enter. */
 class Mistake extends Error {
@@ -49,156 +42,192 @@ class Mistake extends Error {
   }
 }
 
+/** Answers questions about filters, in the order in which they were asked. */
+class Library {
+  #worker = new Worker(new URL("library.js", import.meta.url), { type: "module" });
+  #list = 0;
+  #take = () => {};
+
+  constructor() {
+    this.#worker.addEventListener("message", ({ data }) => {
+      if (data.list === this.#list) this.#take(data.index, data.answer);
+    });
+  }
+
+  /** Calls `take` with the index of each question and its answer, until the next call of this function. */
+  ask(questions, take) {
+    this.#list += 1;
+    this.#take = take;
+    this.#worker.postMessage({ list: this.#list, questions });
+  }
+}
+
 function start(place) {
   place.innerHTML = FORM;
   const form = place.querySelector("form");
-  const update = () => show(place, form);
-  form.addEventListener("input", update);
+  form.elements.kind.append(...Object.entries(KINDS).map(([name, { label, options }]) => optionOf(name, label, options)));
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    if (form.elements[name]) form.elements[name].value = value;
+  }
+  const library = new Library();
+  const update = () => show(place, form, library);
+  form.addEventListener("input", () => {
+    history.replaceState(null, "", `?${new URLSearchParams(new FormData(form))}`);
+    update();
+  });
   form.addEventListener("submit", (event) => event.preventDefault());
   update();
 }
 
-function show(place, form) {
-  const error = place.querySelector(".calculator-error");
-  const results = place.querySelector(".calculator-results");
-  const { window, rolling } = KINDS[form.elements.kind.value];
-  form.querySelector("[data-for=window]").hidden = !window;
-  form.querySelector("[data-for=slices]").hidden = !window && !rolling;
+function optionOf(name, label, options) {
+  const option = document.createElement("option");
+  option.value = name;
+  option.textContent = options.length > 0 ? `${label}: ${options.join(" ")}` : label;
+  return option;
+}
+
+function show(place, form, library) {
+  const kind = form.elements.kind.value;
+  form.querySelector("[data-for=window]").hidden = !hasWindow(kind);
+  form.querySelector("[data-for=slices]").hidden = !forgets(kind);
   for (const field of form.elements) field.removeAttribute("aria-invalid");
-  try {
-    const options = read(form);
-    const filter = filterOf(options);
-    if (!filter) throw new Mistake("capacity", "The module creates no filter that large. Choose a smaller capacity.");
-    showFilter(results, options, filter);
-    error.hidden = true;
-    results.hidden = false;
-  } catch (mistake) {
+  const fail = (mistake) => {
     if (!(mistake instanceof Mistake)) throw mistake;
     form.elements[mistake.field].setAttribute("aria-invalid", "true");
-    error.textContent = mistake.message;
-    error.hidden = false;
-    results.hidden = true;
+    showError(place, mistake.message);
+  };
+  try {
+    showFilter(place, read(form), library, fail);
+  } catch (mistake) {
+    fail(mistake);
   }
+}
+
+function showError(place, message) {
+  const error = place.querySelector(".calculator-error");
+  error.textContent = message;
+  error.hidden = message === "";
+  place.querySelector(".calculator-results").hidden = message !== "";
 }
 
 /** Returns the options in the form. */
 function read(form) {
   const kind = form.elements.kind.value;
-  const { window, rolling } = KINDS[kind];
-  const text = form.elements.errorRate.value.trim();
-  const errorRate = /^[0-9]*\.?[0-9]+(e-?[0-9]+)?$/i.test(text) ? Number(text) : NaN;
+  const errorRate = numberIn(form.elements.errorRate.value);
   if (!(errorRate > 0 && errorRate < 1)) {
-    throw new Mistake("errorRate", "The error rate is a number above 0 and below 1, such as 0.01.");
+    throw new Mistake("errorRate", "The error rate is above 0 and below 1, such as 0.01, 1% or 1e-6.");
   }
   return {
     kind,
     errorRate,
     capacity: whole(form, "capacity", "The capacity", 1, MAX_CAPACITY),
     items: whole(form, "items", "The number of items", 0, MAX_CAPACITY),
-    window: window ? whole(form, "window", "The window", 1, MAX_WINDOW) : null,
-    slices: window || rolling ? whole(form, "slices", "The number of slices", 2, 64) : 15,
+    window: hasWindow(kind) ? whole(form, "window", "The window", 1, MAX_WINDOW) : null,
+    slices: forgets(kind) ? whole(form, "slices", "The number of slices", 2, 64) : DEFAULT_SLICES,
   };
 }
 
-/** Returns the whole number in a field. Ignores spaces, commas and underscores. */
+/** Returns the whole number in a field. */
 function whole(form, field, name, min, max) {
-  const text = form.elements[field].value.replace(/[ ,_]/g, "");
-  const number = /^[0-9]+$/.test(text) ? Number(text) : NaN;
-  if (!(number >= min && number <= max)) {
+  const number = numberIn(form.elements[field].value);
+  if (!(Number.isInteger(number) && number >= min && number <= max)) {
     throw new Mistake(field, `${name} is a whole number from ${grouped(min)} to ${grouped(max)}.`);
   }
   return number;
 }
 
-function showFilter(results, options, filter) {
-  const { items, capacity, errorRate } = options;
-  results.querySelector("[data-result=command]").textContent = commandOf(options);
-  const rows = rowsOf(options, filter).map(([name, label, text]) => {
-    const row = document.createElement("tr");
-    const [head, cell] = [document.createElement("th"), document.createElement("td")];
-    head.textContent = label;
-    cell.textContent = text;
-    cell.dataset.result = name;
-    row.append(head, cell);
-    return row;
-  });
-  results.querySelector("tbody").replaceChildren(...rows);
-
-  const { limit } = filter;
-  const max = limit === Infinity ? Math.max(2 * capacity, items) : Math.min(Math.max(capacity, 1), limit);
-  const xs = Array.from({ length: STEPS + 1 }, (_, index) => (max * index) / STEPS);
-  const draw = (name, chart) => {
-    const complete = { points: xs.map((x) => [x, chart.f(x)]), xLabel: "distinct items", formatX: short, ...chart };
-    results.querySelector(`[data-chart=${name}]`).replaceChildren(chartOf(complete));
-  };
-  draw("rate", {
-    title: "The false-positive rate of the filter, by the number of items. The dashed line is the error rate.",
-    f: filter.rateWith,
-    limit: errorRate,
-    formatY: percent,
-  });
-  draw("memory", {
-    title: "The memory of the filter, by the number of items.",
-    f: filter.bytesWith,
-    limit: null,
-    formatY: size,
+/** Asks for the figures of a filter, and shows each as soon as it arrives. Calls `fail` if the filter is impossible. */
+function showFilter(place, options, library, fail) {
+  const { kind, capacity, items } = options;
+  const { code, peer } = KINDS[kind];
+  const limit = isFixed(kind) || forgets(kind) ? capacity : Infinity;
+  const held = Math.min(items, limit);
+  const most = limit === Infinity ? Math.max(2 * capacity, items) : limit;
+  const xs = Array.from({ length: STEPS + 1 }, (_, step) => Math.floor((most * step) / STEPS));
+  const question = (items) => ({ ...options, code, items });
+  const ofPeer = (items) => ({ ...options, code: peer, items });
+  const peers = (counts) => (peer === undefined ? [] : counts.map(ofPeer));
+  // The table's figures come first.
+  const first = [question(0), question(held), ...peers([held])];
+  const curves = [...xs.map(question), ...peers(xs)];
+  const answers = [];
+  library.ask([...first, ...curves], (index, answer) => {
+    answers[index] = answer;
+    if (index < first.length - 1) return;
+    if (index === first.length - 1) {
+      if (answers.some(({ status }) => status === "impossible")) {
+        fail(new Mistake("capacity", "The module creates no filter that large. Choose a smaller capacity."));
+        return library.ask([], () => {});
+      }
+      showError(place, "");
+      place.querySelector("[data-result=command]").textContent = commandOf(options);
+      place.querySelector("tbody").replaceChildren(...rowsOf(options, limit, answers).map(rowOf));
+      place.querySelectorAll("figure").forEach((figure) => figure.replaceChildren());
+    }
+    if (index === first.length + curves.length - 1) drawAll(place, options, xs, answers.slice(first.length));
   });
 }
 
+function drawAll(place, { errorRate }, xs, answers) {
+  const names = ["oxbloom", "RedisBloom"];
+  const curvesOf = (field) => {
+    const curves = [];
+    for (let from = 0; from < answers.length; from += xs.length) {
+      const points = xs.map((x, step) => [x, answers[from + step][field]]);
+      curves.push({ name: names[curves.length], points });
+    }
+    return curves;
+  };
+  const draw = (name, chart) => {
+    const complete = { curves: curvesOf(name), xLabel: "distinct items", formatX: short, ...chart };
+    place.querySelector(`[data-chart=${name}]`).replaceChildren(chartOf(complete));
+  };
+  draw("rate", {
+    title: "The false-positive rate by the number of items. The dashed line is the error rate.",
+    limit: errorRate,
+    formatY: percent,
+  });
+  draw("memory", { title: "The memory by the number of items.", limit: null, formatY: size });
+}
+
 /** Returns the rows of the table: a name, a label and a text. */
-function rowsOf({ items, capacity, errorRate, kind }, filter) {
-  const held = Math.min(items, filter.limit);
-  const bytes = filter.bytesWith(items);
-  const qualifierOf = (count) => (filter.isExact(count) ? "" : "about ");
-  const exact = (bytes) => `${grouped(bytes)} bytes (${size(bytes)})`;
-  const memory = (count, bytes) => (filter.isExact(count) ? exact(bytes) : `about ${size(bytes)} (an estimate)`);
-  const rows = [["empty", "Memory of the new filter", exact(filter.emptyBytes)]];
-  rows.push(["memory", `Memory with ${grouped(held)} items`, memory(items, bytes)]);
-  if (held > 0) {
-    rows.push(["bits", "Bits per item", `${qualifierOf(items)}${((8 * bytes) / held).toFixed(1)}`]);
+function rowsOf({ kind, items }, limit, [empty, full, ofPeer]) {
+  const held = Math.min(items, limit);
+  const rows = [];
+  if (empty.memory !== full.memory) rows.push(["empty", "Memory of the new filter", exact(empty.memory)]);
+  const about = full.isEstimate ? "about " : "";
+  const memory = full.isEstimate ? `about ${size(full.memory)} (an estimate)` : exact(full.memory);
+  rows.push(["memory", `Memory with ${grouped(held)} items`, memory]);
+  if (ofPeer) {
+    const share = `${(full.memory / ofPeer.memory).toFixed(2)} of ${size(ofPeer.memory)}`;
+    rows.push(["peer", "Compared with RedisBloom", `${about}${share}`]);
   }
-  rows.push(["rate", `False-positive rate with ${grouped(held)} items`, percent(filter.rateWith(items))]);
-  if (filter.shape) {
-    const { blocks, words, blocksPerItem, probes } = filter.shape;
-    const total = grouped(bytesOf(filter.shape));
-    rows.push(["blocks", "Blocks", `${grouped(blocks)} of ${words * 8} bytes: ${total} bytes`]);
-    rows.push(["blocksPerItem", "Blocks per item (cache misses)", `${blocksPerItem}`]);
-    rows.push(["probes", "Probes per item", `${probes}`]);
+  if (held > 0) rows.push(["bits", "Bits per item", `${about}${((8 * full.memory) / held).toFixed(1)}`]);
+  rows.push(["rate", `False-positive rate with ${grouped(held)} items`, percent(full.rate)]);
+  if (full.blocks > 0) {
+    rows.push(["blocks", "Blocks", `${grouped(full.blocks)} of ${full.blockBytes} bytes`]);
+    rows.push(["blocksPerItem", "Blocks per item (cache misses)", `${full.blocksPerItem}`]);
+    rows.push(["probes", "Probes per item", `${full.probes}`]);
   }
-  if (filter.space) rows.push(["fingerprint", "Bits of a fingerprint", `${filter.space.width}`]);
-  if (items > filter.limit) {
-    rows.push(["full", `Beyond ${grouped(filter.limit)} items`, whenFull(kind)]);
-  } else if (filter.shape && filter.limit === Infinity && items > capacity) {
-    const more = bytes / filterOf({ kind, errorRate, capacity: items }).bytesWith(items);
-    const label = `Compared with a filter reserved for ${grouped(items)} items`;
-    rows.push(["growth", label, `${more.toFixed(1)} times the memory`]);
-  }
+  if (items > limit) rows.push(["full", `Beyond ${grouped(limit)} items`, whenFull(kind)]);
   return rows;
+}
+
+function rowOf([name, label, text]) {
+  const row = document.createElement("tr");
+  const head = document.createElement("th");
+  const cell = document.createElement("td");
+  head.textContent = label;
+  cell.textContent = text;
+  cell.dataset.result = name;
+  row.append(head, cell);
+  return row;
 }
 
 /** Returns what happens to items beyond the limit. A filter that grows has such a limit only if it forgets. */
 function whenFull(kind) {
-  if (KINDS[kind].rolling) return "The oldest items are forgotten earlier.";
-  return KINDS[kind].grows ? "The filter grows, and shrinks again later." : "New items are rejected with an error.";
-}
-
-function grouped(number) {
-  return Math.round(number).toLocaleString("en-US");
-}
-
-function short(number) {
-  return new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 }).format(number);
-}
-
-function size(bytes) {
-  const units = ["bytes", "KB", "MB", "GB", "TB", "PB"];
-  const unit = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), units.length - 1);
-  return `${Number((bytes / 1000 ** unit).toPrecision(3))} ${units[unit]}`;
-}
-
-function percent(rate) {
-  if (rate === 0) return "0";
-  return rate < 1e-6 ? Number(rate.toPrecision(3)).toExponential() : `${Number((rate * 100).toPrecision(3))} %`;
+  if (isRolling(kind)) return "The oldest items are forgotten earlier.";
+  return isFixed(kind) ? "New items are rejected with an error." : "The filter grows, and shrinks again later.";
 }
 
 const place = document.getElementById("filter-calculator");
