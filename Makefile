@@ -220,8 +220,10 @@ WASM := wasm32-unknown-unknown
 # If REPOSITORY_URL has the address of the repository's files, links to source files lead there.
 site: $(SITE_ENV)/installed ## Build the pages as a site that any web server can serve, into target/site
 	@$(SETUP) wasm
-	RUSTFLAGS='--cfg getrandom_backend="unsupported"' cargo build -p calculator --profile site --target $(WASM)
-	CALCULATOR=$(TARGET)/$(WASM)/site/calculator.wasm NO_MKDOCS_2_WARNING=1 $(SITE_ENV)/bin/mkdocs build -q --strict -f site/mkdocs.yml -d $(TARGET)/site
+	RUSTFLAGS='--cfg getrandom_backend="unsupported"' cargo build -p calculator --profile browser --target $(WASM)
+	python3 site/collect.py $(TARGET)/site-build $(TARGET)/$(WASM)/browser/calculator.wasm
+	$(SITE_ENV)/bin/zensical build --strict -f $(TARGET)/site-build/mkdocs.yml
+	rm -rf $(TARGET)/site && mv $(TARGET)/site-build/site $(TARGET)/site
 
 test-calculator: $(call needs,build-tests)
 	node --test tests/site/calculator.test.mjs
