@@ -34,7 +34,7 @@ VERSIONS = "docs/versions.md"
 
 # The languages of the code blocks of each page. Blocks in sh do not run here: see PASTED.
 BLOCKS = {
-    README: ["console", "console", "console", "python", "js", "console"],
+    README: ["console", "console", "console", "python", "js", "console", "console"],
     CHOOSING: ["console"],
     CLIENTS: ["python", "js", "js", "python", "js"],
     CONFIGURATION: ["text", "console"],
@@ -45,7 +45,9 @@ BLOCKS = {
     REMOVING: ["console", "console"],
     VERSIONS: [],
     "docs/benchmarks.md": [],
-    "docs/targets.md": [],
+    "docs/measurements.md": [],
+    "benches/comparison/targets.md": [],
+    "benches/comparison/performance.md": [],
     "CHANGELOG.md": [],
     "SECURITY.md": [],
 }
@@ -220,7 +222,7 @@ def test_the_readmes_figures_are_those_of_the_benchmarks(line, section, row):
     (stated,) = re.findall(rf"^\| {line}.*? \| (.*) \| (.*) \|$", text(README), re.MULTILINE)
     (part,) = re.findall(
         rf"^## {re.escape(section)}.*?\n(.*?)(?=^## |\Z)",
-        text("docs/benchmarks.md"),
+        text("docs/benchmarks.md") + text("docs/measurements.md"),
         re.DOTALL | re.MULTILINE,
     )
     (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", part, re.MULTILINE)
@@ -237,7 +239,7 @@ def test_the_readmes_figures_are_those_of_the_benchmarks(line, section, row):
 )
 def test_the_readmes_figures_of_packed_items_are_those_of_the_benchmarks(line, column):
     (stated,) = re.findall(rf"^\| {line}.*? \| (.*) \| (.*) \|$", text(README), re.MULTILINE)
-    section = pages.section(text("docs/benchmarks.md"), "Packed batches")
+    section = pages.section(text("docs/measurements.md"), "Packed batches")
     table = section[section.index("| 10^8 at 1 % |") :]
     for row, figure in zip(("FIXED", "RedisBloom"), stated, strict=True):
         size = "10,000" if row == "FIXED" else "1,000"
@@ -246,7 +248,7 @@ def test_the_readmes_figures_of_packed_items_are_those_of_the_benchmarks(line, c
 
 
 def test_the_readmes_ratios_are_those_of_the_benchmarks():
-    targets = text("docs/targets.md")
+    targets = text("benches/comparison/targets.md")
     ratios = r"server CPU, relative to RedisBloom \| [\d.]+ \| ([\d.]+) to ([\d.]+) "
     rows = re.findall(rf"^\| ADD, EXISTS .*: {ratios}", targets, re.MULTILINE)
     least, most = min(low for low, _ in rows), max(high for _, high in rows)

@@ -1,4 +1,4 @@
-//! Draws the chart: bars for the processor time per item.
+//! Draws the charts: bars for the processor time per item.
 
 use plotters::prelude::*;
 
@@ -68,6 +68,22 @@ pub(crate) fn speeds(results: &Results, packed: &PackedResults) -> String {
     let groups: Vec<_> = packed.into_iter().chain(groups).collect();
     let items = format!("{LENGTH} bytes (packed: 20)");
     svg(&items, &MAIN.map(|peer| (peer, peer.name())), &groups).expect("a picture")
+}
+
+/// Draws the processor time of a look-up in packed commands, batches and commands of their own, for the README.
+pub(crate) fn summary(results: &Results, packed: &PackedResults) -> String {
+    let peers = [Peer::Oxbloom, Peer::RedisBloom];
+    let of_delivery = |delivery| {
+        let workload = Workload { subject: LARGE.name, delivery, operation: Operation::ExistsHit, length: LENGTH };
+        peers.map(|peer| (peer, results[&(workload, peer)].cpu.median())).into()
+    };
+    let [_, (_, [own, redisbloom, _])] = packed.times_on(LARGE.name);
+    let groups = [
+        ("10,000 packed items in a command (RedisBloom: 1,000)".to_owned(), vec![own, redisbloom]),
+        ("100 items in a command".to_owned(), of_delivery(Delivery::Batch(100))),
+        ("one item in a command".to_owned(), of_delivery(Delivery::Pipelined)),
+    ];
+    svg("20 or 28 bytes", &peers.map(|peer| (peer, peer.name())), &groups).expect("a picture")
 }
 
 /// Draws labelled groups of bars, given the size of the items.

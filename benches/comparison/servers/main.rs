@@ -1,7 +1,7 @@
 //! `make bench`: compares oxbloom, in both layouts, with RedisBloom and the floor on real servers.
 //!
-//! Writes `docs/benchmarks.md`, its charts, and `docs/targets.md`. With `QUICK=1`, measures less in two minutes, and
-//! writes into the build folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters
+//! Writes `docs/benchmarks.md`, `docs/measurements.md`, their charts, and `targets.md` beside this folder. With
+//! `QUICK=1`, measures less in two minutes, and writes into the build folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters
 //! that forget, and writes their section into the build folder; `-- packed` does the same for packed batches, and
 //! `-- cuckoo` for cuckoo filters.
 
@@ -31,11 +31,14 @@ use workloads::Plan;
 
 const CHART: &str = "benchmarks.svg";
 
+/// The chart of the README.
+const SUMMARY: &str = "speeds.svg";
+
 fn main() {
     let quick = std::env::var("QUICK").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
     let repository = testkit::repository();
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), PathBuf::from);
-    let folder = if quick { target.join("bench") } else { repository.join("docs") };
+    let folder = if quick { target.join("bench") } else { repository.to_path_buf() };
 
     peers::pin_client();
     if std::env::args().any(|argument| argument == "windows") {
@@ -83,13 +86,15 @@ fn main() {
         chart: CHART,
     };
 
-    let files = [
-        ("benchmarks.md", report.markdown()),
-        ("targets.md", targets::page(&targets)),
+    let docs = [
+        ("benchmarks.md", report.benchmarks()),
+        ("measurements.md", report.measurements()),
         (CHART, chart::speeds(&results, &packed)),
+        (SUMMARY, chart::summary(&results, &packed)),
         (windows::CHART, windows.chart()),
     ];
-    write(&folder, &files);
+    write(&folder.join("docs"), &docs);
+    write(&folder.join("benches/comparison"), &[("targets.md", targets::page(&targets))]);
 }
 
 /// Writes files, and prints the first of them, which is the page.

@@ -1,4 +1,4 @@
-//! Writes the page `docs/benchmarks.md`.
+//! Writes the pages `docs/benchmarks.md` and `docs/measurements.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -54,7 +54,8 @@ pub(crate) struct Report<'a> {
 }
 
 impl Report<'_> {
-    pub(crate) fn markdown(&self) -> String {
+    /// Returns the page for those who want to know what to expect.
+    pub(crate) fn benchmarks(&self) -> String {
         let mut page = format!(
             "# Benchmarks\n\n\
              `make bench` writes this page. It compares oxbloom {} with RedisBloom {}, in {}.\n\n",
@@ -80,15 +81,24 @@ impl Report<'_> {
              ([source](../benches/comparison/examples/floor.rs)). Its time is the server's own work.\n\
              - **{}** is oxbloom with `bf-layout classic`, which is RedisBloom's layout. It is measured with many items in a \
              command, on two of the filters, and in the tables of memory, saving and loading.\n\n\
-             [Targets](targets.md) compares these figures with our targets. [Performance](performance.md) explains where the \
-             time goes.\n",
+             [All measurements](measurements.md) has the table of each kind of command and filter. \
+             [Performance](performance.md) explains where the time goes.\n\n",
             self.chart,
             machine(),
             self.plan.rounds,
             Peer::Classic.name(),
         );
-        page.push_str(&self.packed.markdown());
         self.write_operations(&mut page);
+        page
+    }
+
+    /// Returns the page with all other tables.
+    pub(crate) fn measurements(&self) -> String {
+        let mut page = "# All measurements\n\n\
+             `make bench` writes this page, together with [the benchmarks](benchmarks.md), which explain [how we \
+             measured](benchmarks.md#how-we-measured).\n\n"
+            .to_owned();
+        page.push_str(&self.packed.markdown());
         page.push_str(&self.beyond.markdown());
         page.push_str(&self.cuckoo.markdown());
         page.push_str(&self.windows.markdown());

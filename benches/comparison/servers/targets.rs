@@ -1,4 +1,4 @@
-//! The targets of oxbloom, as ratios within one run, and the results. Writes the page `docs/targets.md`.
+//! The targets of oxbloom, as ratios within one run, and the results. Writes the page `targets.md`.
 
 use std::fmt::Write as _;
 
@@ -38,12 +38,12 @@ pub(crate) fn targets(results: &Results, operations: &Operations, library: &[lib
 pub(crate) fn page(targets: &[Target]) -> String {
     format!(
         "# Targets\n\n\
-         `make bench` writes this page, together with [the benchmarks](benchmarks.md). It is for those who work on oxbloom: \
+         `make bench` writes this page, together with [the benchmarks](../../docs/benchmarks.md). It is for those who work on oxbloom: \
          before they optimised it, they set these targets. [Performance](performance.md#what-is-missed-and-why) explains \
          why some of them are missed.\n\n\
          Each figure is a ratio, unless its title says milliseconds: what oxbloom takes, divided by what the other takes. \
          A range covers all commands and all lengths of items of the target. *Floor* and *command time* are explained \
-         [with the benchmarks](benchmarks.md#how-we-measured).\n\n{}",
+         [with the benchmarks](../../docs/benchmarks.md#how-we-measured).\n\n{}",
         table(targets),
     )
 }
