@@ -12,7 +12,8 @@ FAULTY_MODULE := $(TARGET)/faulty/liboxbloom.so
 REDISBLOOM := $(TARGET)/redisbloom/redisbloom.so
 REDISJSON := $(TARGET)/redisbloom/rejson.so
 MODULES := OXBLOOM_MODULE=$(MODULE) OXBLOOM_FAULTY_MODULE=$(FAULTY_MODULE) REDISBLOOM_MODULE=$(REDISBLOOM) \
-  REDISJSON_MODULE=$(REDISJSON) VALKEY_BLOOM_MODULE=$(TARGET)/debug/examples/libvalkey_bloom.so
+  REDISJSON_MODULE=$(REDISJSON) VALKEY_BLOOM_MODULE=$(TARGET)/debug/examples/libvalkey_bloom.so \
+  FAILING_WRITES_LIBRARY=$(TARGET)/debug/examples/libfailing_writes.so
 # These have the newest and the oldest versions of Scrapy and redis-py that the Python package supports.
 PYTHON_ENV := $(TARGET)/python
 OLDEST_PYTHON_ENV := $(TARGET)/python-oldest
@@ -99,10 +100,10 @@ lint-crates: $(CARGO_DENY)
 	  $(if $(RELEASE),exit 1,true); \
 	fi
 
-build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and a stand-in
+build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and two of testkit
 	cargo build $(TESTED)
 	install -D $(TARGET)/debug/liboxbloom.so $(FAULTY_MODULE)
-	cargo build -p testkit --example valkey_bloom
+	cargo build -p testkit --examples
 
 # `cargo test` only includes the soak and the tests under valgrind if they are named.
 build-tests: build-modules setup-test

@@ -9,7 +9,7 @@
 //!   on a server with such models, and random commands that are checked against them;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
 //! - [`payload`], [`forgery`]: DUMP payloads and their parts, and filters with forged numbers;
-//! - [`proxy`], [`memory`]: links that break, servers short of memory;
+//! - [`proxy`], [`memory`], [`failing_writes`]: links that break, servers short of memory, writes that fail;
 //! - [`random`]: reproducible random numbers.
 //!
 //! Environment variables with paths:
@@ -28,6 +28,7 @@ pub mod command;
 pub mod counting_model;
 pub mod counting_workload;
 pub mod cuckoo_workload;
+pub mod failing_writes;
 pub mod filter_model;
 pub mod forgery;
 pub mod info;
