@@ -110,8 +110,9 @@ build-tests: build-modules setup-test
 	cargo test $(TESTED) --no-run
 	cargo test $(TESTED) --no-run --test memcheck --test soak
 
-# PAYLOADS, LOOKUPS and CRASH_ROUNDS are the numbers of forged payloads, of look-ups that measure a rate, and of kills.
-FEWER = $(if $(BRIEF),PAYLOADS=1000 LOOKUPS=300000 CRASH_ROUNDS=20)
+# PAYLOADS, LOOKUPS, CRASH_ROUNDS and WRITES are the numbers of forged payloads, of look-ups that measure a rate, of
+# kills, and of writes that fail in each operation.
+FEWER = $(if $(BRIEF),PAYLOADS=1000 LOOKUPS=300000 CRASH_ROUNDS=20 WRITES=4)
 test-rust: $(call needs,build-tests)
 	$(FEWER) $(MODULES) $(WITHOUT_JOBSERVER) cargo test $(TESTED)
 
@@ -181,7 +182,8 @@ soak: $(call needs,build-tests $(MOVING_SERVER)) ## Run random commands (SECONDS
 # --- Five servers -----------------------------------------------------------------------------------------------------
 
 # Redis 7.0 is Debian's, and the others come from PyPI. Each of them runs the tests that need only the module and
-# servers, with fewer crashes (ROUNDS) and forged payloads. BRIEF leaves out the tests of faults, which take minutes.
+# servers, with fewer crashes (ROUNDS), forged payloads and writes that fail. BRIEF leaves out the tests of faults, which
+# take minutes.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
 OTHER_SERVERS := $(filter-out redis-7.0,$(SERVERS))
 SERVER_CLIENT_TESTS := $(addprefix tests/clients/,test_redis_cli.py test_redis_py.py test_slot_migration.py)
@@ -196,7 +198,7 @@ test-on-redis-7.0: server = redis-server
 $(OTHER_SERVERS:%=test-on-%): server = $(TARGET)/servers/$*
 $(SERVERS:%=test-on-%): test-on-%:
 	@$(server) --version | grep -i '^$(subst -, server v=,$*)\.' || { echo "$(server) is not $*"; exit 1; }
-	@export SERVER_BIN=$(server) CLI_BIN=$(if $(filter $*,$(CLIS)),$(TARGET)/clis/$*,redis-cli) CRASH_ROUNDS=$(or $(ROUNDS),10) PAYLOADS=1000 $(MODULES); \
+	@export SERVER_BIN=$(server) CLI_BIN=$(if $(filter $*,$(CLIS)),$(TARGET)/clis/$*,redis-cli) CRASH_ROUNDS=$(or $(ROUNDS),10) PAYLOADS=1000 WRITES=4 $(MODULES); \
 	  { cargo test -q $(TESTED) --test server $(if $(BRIEF),,--test faults) && \
 	    $(PYTHON_ENV)/bin/pytest -q $(SERVER_CLIENT_TESTS); } || \
 	  { echo "FAILED on $*"; exit 1; }

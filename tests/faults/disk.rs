@@ -74,10 +74,7 @@ struct Disk {
 
 impl Disk {
     fn start((shortage, prefix): (Shortage, Vec<String>), setup: Setup) -> Disk {
-        let folder = TempDir::new().unwrap();
-        let log = folder.path().join("log");
-        let setup = setup.set("dir data").set(format!("logfile {}", log.display()));
-        let server = setup.under(prefix).on(folder).start();
+        let server = setup.set("dir data").under(prefix).start();
         let data = File::open(format!("/proc/{}/cwd", server.pid())).unwrap();
         Disk { shortage, server, data, ballast: None }
     }
@@ -148,7 +145,7 @@ fn add_to_all(models: &mut [FilterModel], client: &mut Connection, first: u64) {
     });
 }
 
-fn observe_all(models: &[FilterModel], client: &mut Connection) -> Vec<Observed> {
+pub(crate) fn observe_all(models: &[FilterModel], client: &mut Connection) -> Vec<Observed> {
     models.iter().map(|model| model.observe(client)).collect()
 }
 

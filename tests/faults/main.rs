@@ -10,3 +10,4 @@ mod memory;
 mod recorded;
 mod resync;
 mod streams;
+mod writes;

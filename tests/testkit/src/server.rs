@@ -140,7 +140,9 @@ impl Setup {
     fn write_configuration(&self, folder: &TempDir, port: u16) {
         // With `everysec`, a write to the append-only file may wait for a running fsync, but tests read the file at
         // once.
-        let mut lines = format!("bind 127.0.0.1\nport {port}\nsave \"\"\nappendfsync no\nlogfile log\n");
+        let mut lines = format!("bind 127.0.0.1\nport {port}\nsave \"\"\nappendfsync no\n");
+        // An absolute path, since `dir` may put the data into another folder.
+        let _ = writeln!(lines, "logfile {}", folder.path().join("log").display());
         if let Some(module) = &self.module {
             let _ = writeln!(lines, "loadmodule {} {}", module.display(), self.module_arguments);
         }

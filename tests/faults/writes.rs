@@ -1,0 +1,331 @@
+//! Each system call that writes a file fails: the n-th of a save, of a rewrite, of additions, of a full
+//! synchronization, and of a start, for all n. The server reports it, or it did no harm. The server keeps all that it
+//! has acknowledged, and never takes half a file for a whole one.
+//!
+//! `WRITES` is the number of calls of each operation that fail (default: all). They are evenly spaced, and the last
+//! ones, each of which has another part in making a file permanent, are always among them.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::thread;
+
+use redis::{Connection, Value};
+use tempfile::TempDir;
+
+use super::disk::observe_all;
+use testkit::command::try_many;
+use testkit::failing_writes::{FailingWrites, Fault, PIPES};
+use testkit::filter_model::{FilterModel, various};
+use testkit::info::{digest, info};
+use testkit::persistence::{aof_files, aof_rewrite_succeeds, bgsave_succeeds, rewrite_aof};
+use testkit::replication::{follow, wait_for_replica};
+use testkit::server::{wait_until, with_aof, with_debug};
+use testkit::{Setup, ask, copy_of, run};
+
+/// The number of calls at the end of an operation that always fail.
+const LAST: u64 = 8;
+
+/// Returns the numbers of the calls that fail, of all calls of an operation.
+fn chosen(calls: u64) -> BTreeSet<u64> {
+    assert!(calls > 0, "no call was counted");
+    let most = std::env::var("WRITES").map_or(calls, |most| most.parse().expect("WRITES is a number"));
+    let step = calls.div_ceil(most.max(1)) as usize;
+    let last = calls.saturating_sub(LAST) + 1..=calls;
+    (1..=calls).step_by(step).chain(last).collect()
+}
+
+/// An operation in which a call may fail.
+struct Attempt<'a> {
+    writes: &'a FailingWrites,
+    /// The number of the call, or 0 if none fails.
+    number: u64,
+    fault: Fault,
+    calls: Cell<u64>,
+    failed: Cell<bool>,
+}
+
+impl Attempt<'_> {
+    /// Runs the operation. After that, nothing fails any more.
+    fn run<T>(&self, operate: impl FnOnce() -> T) -> T {
+        self.writes.plan(self.number, self.fault);
+        let result = operate();
+        self.calls.set(self.writes.calls());
+        self.failed.set(self.writes.failed() > 0);
+        self.writes.clear();
+        result
+    }
+}
+
+impl fmt::Display for Attempt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call {}, {:?}", self.number, self.fault)
+    }
+}
+
+/// Makes attempts without a failure, and with each failure: as long as there are calls that can fail.
+fn for_each_failure(writes: &FailingWrites, mut attempt: impl FnMut(&Attempt)) {
+    let mut attempts = 0;
+    let mut failures = 0;
+    for fault in Fault::ALL {
+        let mut make = |number| {
+            let made = Attempt { writes, number, fault, calls: Cell::default(), failed: Cell::default() };
+            attempt(&made);
+            attempts += 1;
+            failures += u64::from(made.failed.get());
+            made
+        };
+        let calls = make(0).calls.get();
+        for number in chosen(calls).into_iter().chain(calls + 1..) {
+            if !make(number).failed.get() && number >= calls {
+                break;
+            }
+        }
+    }
+    println!("calls failed in {failures} of {attempts} attempts");
+    assert!(failures * 2 > attempts, "calls failed in only {failures} of {attempts} attempts");
+}
+
+/// The files of a server. Any write to them can fail.
+struct Disk {
+    folder: TempDir,
+    writes: FailingWrites,
+}
+
+impl Disk {
+    fn new() -> Disk {
+        Disk { folder: TempDir::new().unwrap(), writes: FailingWrites::create() }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Makes a server keep its files here.
+    fn of(&self, setup: Setup) -> Setup {
+        setup.set(format!("dir {}", self.path().display())).under(self.writes.prefix(self.path()))
+    }
+
+    /// Panics unless another server that starts with these files has all items.
+    fn check(&self, setup: Setup, filters: &Filters) {
+        let server = setup.on(copy_of(self.path())).start();
+        filters.check(&mut server.connect());
+    }
+
+    /// Panics if a save or a rewrite that failed left a file behind.
+    fn assert_no_leftovers(&self, attempt: &Attempt) {
+        let entries = fs::read_dir(self.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let leftovers: Vec<_> = names.filter(|name| name.starts_with("temp-")).collect();
+        assert!(leftovers.is_empty(), "{leftovers:?} after {attempt}");
+    }
+}
+
+/// Filters, and the last number of an item that was added to one of them.
+#[derive(Clone)]
+struct Filters {
+    models: Vec<FilterModel>,
+    number: u64,
+}
+
+impl Filters {
+    /// Creates filters of all kinds except the large ones, so that servers start fast.
+    fn create(client: &mut Connection) -> Filters {
+        let is_large = |model: &FilterModel| model.key.ends_with("large");
+        let (large, models): (Vec<_>, Vec<_>) = various(client).into_iter().partition(is_large);
+        large.iter().for_each(|model| assert_eq!(ask::<u64>(client, &format!("DEL {}", model.key)), 1));
+        Filters { models, number: 100_000 }
+    }
+
+    /// Adds a new item to each filter that is not full. Returns false if the server rejects one, or exits.
+    fn add(&mut self, client: &mut Connection) -> bool {
+        self.models.iter_mut().filter(|model| !model.is_fixed()).all(|model| {
+            self.number += 1;
+            let is_added = try_many(client, model.adding(), &model.key, &[self.number]).is_ok();
+            if is_added {
+                model.items.insert(self.number);
+            }
+            is_added
+        })
+    }
+
+    /// Panics unless the server has all items.
+    fn check(&self, client: &mut Connection) {
+        observe_all(&self.models, client);
+    }
+}
+
+/// Saves all data. Returns true if the server reports success.
+fn save(command: &str, client: &mut Connection) -> bool {
+    let is_done = run(client, command).is_ok();
+    is_done && (command != "BGSAVE" || bgsave_succeeds(client))
+}
+
+#[test]
+fn a_save_that_fails_at_any_write_leaves_a_whole_snapshot() {
+    for command in ["SAVE", "BGSAVE", "DEBUG RELOAD"] {
+        let disk = Disk::new();
+        let server = disk.of(with_debug(Setup::oxbloom())).start();
+        let mut client = server.connect();
+        let mut filters = Filters::create(&mut client);
+        let mut last = Vec::new();
+        for_each_failure(&disk.writes, |attempt| {
+            assert!(filters.add(&mut client));
+            let is_saved = attempt.run(|| save(command, &mut client));
+            assert!(is_saved || attempt.failed.get(), "{command}: {attempt}");
+            let snapshot = fs::read(disk.path().join("dump.rdb")).unwrap();
+            // A save also fails if its file is complete, but the folder cannot be synchronized.
+            if is_saved || snapshot != last {
+                disk.check(Setup::oxbloom(), &filters);
+            }
+            last = snapshot;
+            disk.assert_no_leftovers(attempt);
+        });
+        filters.check(&mut client);
+    }
+}
+
+#[test]
+fn a_rewrite_that_fails_at_any_write_leaves_a_whole_log() {
+    // If the folder cannot be synchronized after the manifest was replaced, servers from 7.0 on delete the new files
+    // that this manifest names. They cannot start with the others, until a rewrite succeeds.
+    const DAMAGED: &str = "Fail to fsync AOF directory";
+    for preamble in ["yes", "no"] {
+        let disk = Disk::new();
+        let server = disk.of(with_aof(preamble)).start();
+        let mut client = server.connect();
+        let mut filters = Filters::create(&mut client);
+        let mut damaged = 0;
+        for_each_failure(&disk.writes, |attempt| {
+            let is_rewritten = attempt.run(|| aof_rewrite_succeeds(&mut client));
+            assert!(is_rewritten || attempt.failed.get(), "{preamble}: {attempt}");
+            let times = server.log().matches(DAMAGED).count();
+            if times > damaged {
+                damaged = times;
+                rewrite_aof(&mut client);
+            }
+            // If the old log could not be synchronized, the server rejects all writes until a rewrite succeeds.
+            wait_until("the server accepts writes", || {
+                let is_accepted = filters.add(&mut client);
+                if !is_accepted {
+                    rewrite_aof(&mut client);
+                }
+                is_accepted
+            });
+            disk.check(with_aof(preamble), &filters);
+            disk.assert_no_leftovers(attempt);
+        });
+        filters.check(&mut client);
+    }
+}
+
+/// With this setting, a server that cannot write its log exits, since it cannot take back what a command changed.
+#[test]
+fn an_acknowledged_addition_is_in_the_log_whichever_write_fails() {
+    let disk = Disk::new();
+    let start = || disk.of(with_aof("yes").set("appendfsync always")).start();
+    let mut filters = Filters::create(&mut start().connect());
+    for_each_failure(&disk.writes, |attempt| {
+        let server = start();
+        let mut client = server.connect();
+        filters.check(&mut client);
+        let are_added = attempt.run(|| filters.add(&mut client));
+        assert!(are_added || attempt.failed.get(), "{attempt}");
+    });
+    filters.check(&mut start().connect());
+}
+
+#[test]
+fn a_start_that_fails_at_any_write_loses_nothing() {
+    let whole = TempDir::new().unwrap();
+    let on = |folder: &TempDir| with_aof("no").set(format!("dir {}", folder.path().display()));
+    let filters = Filters::create(&mut on(&whole).start().connect());
+    // The server truncates an incomplete command.
+    let log = aof_files(whole.path()).pop().unwrap();
+    let mut log = fs::OpenOptions::new().append(true).open(log).unwrap();
+    log.write_all(b"*2\r\n$3\r\nDEL\r\n$7\r\ndou").unwrap();
+    let writes = FailingWrites::create();
+    for_each_failure(&writes, |attempt| {
+        let folder = copy_of(whole.path());
+        let started = attempt.run(|| on(&folder).under(writes.prefix(folder.path())).try_start());
+        assert!(started.is_ok() || attempt.failed.get(), "{attempt}");
+        let mut filters = filters.clone();
+        if let Ok(server) = started {
+            let mut client = server.connect();
+            filters.check(&mut client);
+            // The server must not append this to half a command.
+            assert!(filters.add(&mut client), "{attempt}");
+        }
+        filters.check(&mut on(&folder).start().connect());
+    });
+}
+
+/// The digest of an empty server.
+const NOTHING: &str = "0000000000000000000000000000000000000000";
+
+/// The files that are written in a full synchronization.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    /// The snapshot that the master saves before it sends it.
+    MasterFile,
+    /// The pipe through which the master's child passes the snapshot.
+    MasterPipe,
+    /// The snapshot that the replica saves before it loads it.
+    ReplicaFile,
+}
+
+#[test]
+fn a_replica_has_its_old_data_or_all_new_data_whichever_write_fails() {
+    thread::scope(|scope| {
+        for side in [Side::MasterFile, Side::MasterPipe, Side::ReplicaFile] {
+            scope.spawn(move || synchronize_again_and_again(side));
+        }
+    });
+}
+
+fn synchronize_again_and_again(side: Side) {
+    let disk = Disk::new();
+    let diskless = if let Side::MasterPipe = side { "yes" } else { "no" };
+    let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").set("hz 100");
+    let master = master.set(format!("repl-diskless-sync {diskless}"));
+    let replica = with_debug(Setup::oxbloom()).set("hz 100");
+    let (master, replica) = match side {
+        Side::MasterFile => (disk.of(master), replica),
+        Side::MasterPipe => {
+            (master.under(disk.writes.prefix(Path::new(PIPES))), replica.set("repl-diskless-load swapdb"))
+        }
+        Side::ReplicaFile => (master, disk.of(replica)),
+    };
+    let (master, replica) = (master.start(), replica.start());
+    let (mut client, mut reader) = (master.connect(), replica.connect());
+    let mut filters = Filters::create(&mut client);
+    let state = |reader: &mut Connection| info(reader, "replication", "master_link_status");
+    for_each_failure(&disk.writes, |attempt| {
+        run(&mut reader, "REPLICAOF NO ONE").unwrap();
+        let old = digest(&mut reader);
+        assert!(filters.add(&mut client));
+        attempt.run(|| {
+            follow(&mut reader, master.port);
+            // The replica does not answer while it waits to open its file again.
+            wait_until("it has failed or succeeded", || disk.writes.failed() > 0 || state(&mut reader) == "up");
+        });
+        let new = digest(&mut client);
+        wait_until("the replica has the new data", || match run(&mut reader, "DEBUG DIGEST") {
+            Ok(Value::SimpleString(now)) => {
+                // A replica drops its old data before it synchronizes its file, which can fail.
+                let is_allowed = now == old || now == new || matches!(side, Side::ReplicaFile) && now == NOTHING;
+                assert!(is_allowed, "{side:?}: {attempt}");
+                now == new
+            }
+            other => {
+                assert_eq!(other.expect_err("a digest").code(), Some("LOADING"));
+                false
+            }
+        });
+        wait_for_replica(&mut client, &mut reader);
+    });
+    filters.check(&mut reader);
+}
