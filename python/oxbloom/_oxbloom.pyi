@@ -281,7 +281,8 @@ class BloomFilter:
 
         Raises BlockingIOError if an unbuffered file does not block and cannot take all bytes.
 
-        file: a file that is open for writing bytes, or a path, which is created or overwritten.
+        file: a file that is open for writing bytes, or a path. A path then has the complete filter, or, after an error,
+        what was there before.
         """
 
     @staticmethod

@@ -304,24 +304,19 @@ fn bytes_like<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     Ok(view.call_method0("tobytes")?.cast_into()?)
 }
 
-/// Calls `handle` with a file. If `file` is a path, opens it before and closes it after that.
-fn with_file<'py, T>(
-    file: &Bound<'py, PyAny>,
-    mode: &str,
-    handle: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<T>,
-) -> PyResult<T> {
-    let is_path =
-        file.is_instance_of::<PyString>() || file.is_instance_of::<PyBytes>() || file.hasattr("__fspath__")?;
-    if !is_path {
-        return handle(file);
+fn is_path(file: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(file.is_instance_of::<PyString>() || file.is_instance_of::<PyBytes>() || file.hasattr("__fspath__")?)
+}
+
+/// Reads at most `n` bytes of a file, or all if `n` is negative. If `file` is a path, opens and closes it.
+fn read<'py>(file: &Bound<'py, PyAny>, n: i64) -> PyResult<Bound<'py, PyAny>> {
+    if !is_path(file)? {
+        return file.call_method1("read", (n,));
     }
-    let file = file.py().import("builtins")?.call_method1("open", (file, mode))?;
-    let handled = handle(&file);
-    // Closing writes what is buffered, so it can fail, too.
-    let closed = file.call_method0("close");
-    let handled = handled?;
-    closed?;
-    Ok(handled)
+    let file = file.py().import("builtins")?.call_method1("open", (file, "rb"))?;
+    let data = file.call_method1("read", (n,));
+    file.call_method0("close")?;
+    data
 }
 
 fn write_all(file: &Bound<'_, PyAny>, payload: &[u8]) -> PyResult<()> {
@@ -677,10 +672,17 @@ impl BloomFilter {
     ///
     /// Raises BlockingIOError if an unbuffered file does not block and cannot take all bytes.
     ///
-    /// file: a file that is open for writing bytes, or a path, which is created or overwritten.
-    fn tofile(&self, py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<()> {
-        let payload = py.detach(|| self.with_detached(payload::encode))?.map_err(failed)?;
-        with_file(file, "wb", |file| write_all(file, &payload))
+    /// file: a file that is open for writing bytes, or a path. A path then has the complete filter, or, after an error,
+    /// what was there before.
+    fn tofile(this: &Bound<'_, Self>, file: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = this.py();
+        if is_path(file)? {
+            py.import("oxbloom._files")?.call_method1("save", (this, file))?;
+            return Ok(());
+        }
+        let filter = this.get();
+        let payload = py.detach(|| filter.with_detached(payload::encode))?.map_err(failed)?;
+        write_all(file, &payload)
     }
 
     /// Loads a filter from a binary file, or from its next n bytes. Raises ValueError like load.
@@ -689,8 +691,7 @@ impl BloomFilter {
     #[staticmethod]
     #[pyo3(signature = (file, n=-1, *, max_memory=None), text_signature = "(file, n=-1, *, max_memory=None)")]
     fn fromfile(file: &Bound<'_, PyAny>, n: i64, max_memory: Option<u64>) -> PyResult<BloomFilter> {
-        let data = with_file(file, "rb", |file| file.call_method1("read", (n,)))?;
-        BloomFilter::load(&data, max_memory)
+        BloomFilter::load(&read(file, n)?, max_memory)
     }
 
     /// Returns the chunks of the filter: a cursor and data each, as BF.SCANDUMP returns and BF.LOADCHUNK accepts.

@@ -3,11 +3,10 @@
 import argparse
 import errno
 import os
-import secrets
 import stat
 import sys
-from contextlib import suppress
 
+from oxbloom import _files
 from oxbloom._cli.errors import CommandError, reason
 from oxbloom._cli.progress import reported
 from oxbloom._cli.text import shown
@@ -88,34 +87,23 @@ class File:
         return CommandError(f"{self.name} exists: use --replace to overwrite it")
 
     def save(self, filter: BloomFilter) -> None:
-        temporary = b"%s.%s.unfinished" % (self.path, secrets.token_hex(8).encode())
         try:
-            with open(temporary, "xb") as file:
-                filter.tofile(file)
-                file.flush()
-                os.fsync(file.fileno())
-            if self.replace:
-                os.replace(temporary, self.path)
-            else:
-                self.publish(temporary)
+            _files.save(filter, self.path, os.replace if self.replace else self.publish)
         except OSError as error:
             raise CommandError(f"cannot write {self.name}: {reason(error)}") from None
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)
 
-    def publish(self, temporary: bytes) -> None:
+    def publish(self, temporary: bytes, path: bytes) -> None:
         """Renames a temporary file, unless another file has got the name by now."""
         try:
-            os.link(temporary, self.path)
+            os.link(temporary, path)
         except FileExistsError:
             raise self.exists() from None
         except OSError as error:
             if error.errno not in NO_HARD_LINKS:
                 raise
-            if os.path.lexists(self.path):
+            if os.path.lexists(path):
                 raise self.exists() from None
-            os.rename(temporary, self.path)
+            os.rename(temporary, path)
 
 
 class Output:

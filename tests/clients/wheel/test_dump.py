@@ -5,6 +5,7 @@ import random
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from kinds import KINDS, filled
@@ -107,6 +108,21 @@ def test_files_hold_payloads(server: Server, tmp_path):
         assert path.read_bytes() == filter.dump()
         with path.open("rb", buffering=buffering) as file:
             assert all(BloomFilter.fromfile(file).contains_all(members))
+
+
+def test_a_path_may_be_a_link_or_a_device_or_long(tmp_path):
+    filter, _ = filled("native")
+    (tmp_path / "real").touch(0o600)
+    (tmp_path / "link").symlink_to("real")
+    filter.tofile(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == filter.dump()
+    assert (tmp_path / "real").stat().st_mode & 0o777 == 0o600
+    filter.tofile("/dev/null")
+    assert Path("/dev/null").is_char_device()
+    long = tmp_path / ("n" * 255)
+    filter.tofile(long)
+    assert long.read_bytes() == filter.dump()
 
 
 def test_several_filters_share_a_file():
