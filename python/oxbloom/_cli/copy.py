@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeVar
@@ -25,13 +25,14 @@ from redis.retry import Retry
 from tqdm import tqdm
 
 from oxbloom import BloomFilter
-from oxbloom._cli.errors import CommandError, say
+from oxbloom._cli.errors import CommandError, reason, say
 from oxbloom._cli.servers import Client, connect
 from oxbloom._cli.text import shown
 from oxbloom._sharded.exchange import prefixed
 from oxbloom._slots import beside
 
 NO_EXPIRY, NO_KEY = -1, -2  # replies of PEXPIRETIME and PTTL
+START = b'{"key": "'  # of each line of the progress file
 HEADER = 1  # the cursor of a filter's header
 SUFFIX = b":oxbloom-copy"
 SCAN_COUNT = 1000
@@ -405,14 +406,25 @@ def copy_all(job: Job, filters: list[Filter]) -> tuple[int, int, list[str]]:
 
 
 def last_record(path: Path) -> Record | None:
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    data = path.read_bytes() if path.exists() else b""
     records = []
-    for line in lines:
+    for line in data.splitlines():
         with suppress(ValueError, TypeError):  # the last line may be incomplete
             records.append(Record(**json.loads(line)))
-    if lines and not records:
+    if not (records or data.startswith(START) or START.startswith(data)):
         raise CommandError(f"{path} is not a progress file of this command")
     return records[-1] if records else None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Tells errors of the progress file, the only one that is written, from those of the output."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {reason(error)}; {CONTINUE}") from None
 
 
 def planned_bytes(options: argparse.Namespace, filter: Filter) -> int:
@@ -466,7 +478,11 @@ def copy(options: argparse.Namespace) -> int:
     filters.sort(key=lambda filter: record is None or encoded(filter.key) != record.key)
     say(f"{len(filters)} filters, {megabytes(sum(filter.size for filter in filters))} MB")
     total = sum(planned_bytes(options, filter) for filter in filters)
-    with path.open("a") as file, tqdm(total=total, unit="B", unit_scale=True, disable=None) as bar:
+    with (
+        writing(path),
+        path.open("a") as file,
+        tqdm(total=total, unit="B", unit_scale=True, disable=None) as bar,
+    ):
         job = Job(source, destination, options, file, record, bar)
         copied, skipped, failures = copy_all(job, filters)
     path.unlink()

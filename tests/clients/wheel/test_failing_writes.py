@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from kinds import filled
 from oxbloom import BloomFilter
-from servers import ROOT, WITHIN
+from servers import OXBLOOM, ROOT, WITHIN, Server, running
 
 LIBRARY = os.environ.get(
     "FAILING_WRITES_LIBRARY", str(ROOT / "target/debug/examples/libfailing_writes.so")
@@ -202,3 +203,39 @@ def test_half_an_output_is_no_filter(writes, folder, fault):
                 BloomFilter.fromfile(path)
         else:
             assert NEW in BloomFilter.fromfile(path)
+
+
+# --- Copies ---------------------------------------------------------------------------------------
+
+KEYS = [b"chunks", b"counting"]
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[Server]:
+    with running(OXBLOOM) as server:
+        # Its dump has a header and four chunks.
+        server.client.execute_command("BF.RESERVE", "chunks", 1e-18, 20)
+        for start in range(0, 150_000, 5000):
+            items = [b"item %d" % number for number in range(start, start + 5000)]
+            server.client.execute_command("BF.MADD", "chunks", *items)
+        filled("counting")[0].save_to(server.client, "counting")
+        yield server
+
+
+@each_fault
+def test_a_copy_that_cannot_note_its_progress_is_continued(writes, folder, source, server, fault):
+    arguments = ("copy", source.url, server.url, "--progress-file", folder / "progress")
+    for number in writes.each(fault):
+        server.client.flushall()
+        done = writes.run(*COMMAND, *arguments, stdout=subprocess.DEVNULL)
+        if done.returncode:
+            assert writes.failed
+            assert f"cannot write {folder / 'progress'}: " in done.stderr.decode()
+        for key in KEYS:
+            assert server.client.dump(key) in (None, source.client.dump(key)), number
+        done = writes.run(*COMMAND, *arguments, stdout=subprocess.DEVNULL)
+        assert done.returncode == 0, (number, done.stderr)
+        assert sorted(server.client.keys()) == KEYS
+        for key in KEYS:
+            assert server.client.dump(key) == source.client.dump(key), number
+        assert os.listdir(folder) == []
