@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the files of a release: packaging/build.sh TARGET ARCH
 #
-# TARGET is cargo's target folder, with the tools of `tools/setup.sh dist` in TARGET/dist-tools. ARCH is x86_64, or
+# TARGET is cargo's target folder, with the tools of `tools/setup.sh dist-tools` in TARGET/dist-tools. ARCH is x86_64, or
 # aarch64 after `rustup target add aarch64-unknown-linux-gnu` (untested). The same commit and tools give the same files.
 # packaging/sign.sh signs them.
 #

