@@ -137,11 +137,11 @@ clean: ## Remove everything that was built
 
 # --- What tools/setup.sh installs -------------------------------------------------------------------------------------
 
-setup-tests: setup-monitoring setup-valgrind setup-faketime $(REDISBLOOM_MODULE) $(REDISJSON_MODULE)
-setup-tests: $(TARGET)/python/installed $(TARGET)/python-oldest/installed tests/clients/node/node_modules/installed
+ENVIRONMENTS := $(TARGET)/python/installed $(TARGET)/python-oldest/installed tests/clients/node/node_modules/installed
+setup-tests: setup-monitoring setup-valgrind setup-faketime $(REDISBLOOM_MODULE) $(REDISJSON_MODULE) $(ENVIRONMENTS) ;
 
 FROM_PYPI := $(patsubst %,servers/%,$(filter-out redis-7.0,$(SERVERS))) $(CLIS:%=clis/%)
-setup-servers: $(FROM_PYPI:%=$(TARGET)/%)
+setup-servers: $(FROM_PYPI:%=$(TARGET)/%) ;
 
 # Packages of Debian, and the target of Rust for browsers.
 setup-%:

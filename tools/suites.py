@@ -178,9 +178,9 @@ def prepare(names: list[str]) -> None:
     """Calls make for what suites need: three goals at a time, since downloads wait, and some builds for others."""
     goals = dict.fromkeys(goal for name in names for goal in SUITES[name].needs.split())
     goals = [goal.replace("$(TARGET)", os.environ["TARGET"]) for goal in goals]
-    subprocess.run(
-        ["make", "--no-print-directory", "--jobs=3", *goals], env=environment(), check=True
-    )
+    command = ["make", "--no-print-directory", "--jobs=3", *goals]
+    if subprocess.run(command, env=environment(), check=False).returncode:
+        sys.exit(1)
 
 
 def run(name: str, brief: bool, is_alone: bool) -> bool:
