@@ -46,30 +46,11 @@ check: lint build-modules $(REDISBLOOM_MODULE) ## Lint, and test the library (wi
 test: ## Install missing packages, and run all checks: takes twenty-five minutes
 	@tools/suites.py --brief
 
-test-release: ## As root: run all that a release needs and `make test` leaves out: takes an hour
-	@RELEASE=1 tools/suites.py release
-
 test-%:
 	@tools/suites.py $*
 
-lint: lint-rust lint-python lint-crates
-
-# Without make's flags, since rustdoc would warn that it cannot reach make's jobserver.
-lint-rust: setup-build
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo clippy --workspace --test memcheck --test soak --all-features -- -D warnings
-	env -u MAKEFLAGS -u MFLAGS RUSTDOCFLAGS='-D warnings' \
-	  cargo doc -q --no-deps --document-private-items -p oxbloom -p oxbloom-filter
-
-PYTHON_SOURCES := packaging python site tests/clients tests/dist tools
-lint-python: $(TARGET)/python/installed
-	$(TARGET)/python/bin/ruff check --config python/pyproject.toml $(PYTHON_SOURCES)
-	$(TARGET)/python/bin/ruff format --check --config python/pyproject.toml $(PYTHON_SOURCES)
-	$(TARGET)/python/bin/mypy --config-file python/pyproject.toml
-
-lint-crates: $(TARGET)/cargo-deny
-	tools/lint-crates.sh $(TARGET)/cargo-deny
+lint: setup-build $(TARGET)/python/installed $(TARGET)/cargo-deny ## Check the format, and look for mistakes and for crates that must not be used
+	tools/lint.sh
 
 build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and two of testkit
 	cargo build $(TESTED)

@@ -158,9 +158,11 @@ GROUPS = {
     "matrix": [f"on-{name}" for name in SERVERS],
 }
 GROUPS["release"] = ["lint", "rust", "soak", *GROUPS["matrix"], *GROUPS["clients"], "site", "dist"]
-ABOUT_MATRIX = (
-    'Run the integration tests on five servers (or some, such as SERVERS="redis-6.2 valkey-9.1")'
-)
+ABOUT_GROUPS = {
+    "matrix": "Run the integration tests on five servers "
+    '(or some, such as SERVERS="redis-6.2 valkey-9.1")',
+    "release": "As root: run all that a release needs and `make test` leaves out: takes an hour",
+}
 
 
 def environment(brief: str = "") -> dict[str, str]:
@@ -217,7 +219,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.list:
         about = {name: suite.about for name, suite in SUITES.items() if suite.about}
-        for name, text in sorted({**about, "matrix": ABOUT_MATRIX}.items()):
+        for name, text in sorted({**about, **ABOUT_GROUPS}.items()):
             print(f"  make test-{name:15} {text}")
         print(
             f"  make test-NAME            Run another suite: {', '.join(sorted(SUITES.keys() - about))}"
@@ -227,6 +229,8 @@ def main() -> int:
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         sys.exit(f"There is no suite {unknown[0]}: see `make help`.")
+    if options.names == ["release"]:
+        os.environ["RELEASE"] = "1"
     prepare(names)
     suites = [name for name in names if SUITES[name].run]
     with ThreadPoolExecutor(AT_A_TIME) as pool:
