@@ -36,7 +36,7 @@ VERSIONS = "docs/versions.md"
 BLOCKS = {
     README: ["console", "console", "console", "python", "js", "console", "console"],
     CHOOSING: ["console"],
-    CLIENTS: ["python", "js", "js", "python", "js"],
+    CLIENTS: ["python", "js", "js", "js", "python", "js"],
     CONFIGURATION: ["text", "console"],
     CONTRIBUTING: ["console", "sh", "sh", "sh", "console", "console"],
     CUCKOO: ["console", "console", "console"],
@@ -343,10 +343,18 @@ def test_redis_py_fails_on_a_single_field_once_bf_was_called_as_the_page_says(se
             client.execute_command("BF.INFO", "users", "FPR")
 
 
-@pytest.mark.parametrize(("options", "reply"), [({}, True), ({"protocol": 2}, 1)])
-def test_redis_py_replies_with_booleans_in_resp3_only(server, options, reply):
+@pytest.mark.parametrize(
+    ("options", "reply", "capacity"),
+    [
+        ({}, True, lambda info: info.capacity),
+        ({"protocol": 2}, 1, lambda info: info.capacity),
+        ({"protocol": 3}, True, lambda info: info[b"Capacity"]),
+    ],
+)
+def test_redis_py_replies_as_the_page_says(server, options, reply, capacity):
     with redis.Redis(HOST, server.port, **options) as client:
         shown = [client.bf().add("key", "item"), client.bf().exists("key", "item")]
+        assert capacity(client.bf().info("key")) == 100
     assert [repr(value) for value in shown] == [repr(reply)] * 2
 
 

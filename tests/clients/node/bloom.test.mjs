@@ -116,17 +116,18 @@ function expectedOutput(code) {
 }
 
 const [README_CODE, ...none] = codeOn('README.md');
-const [CART_CODE, PACKED_CODE, FIELDS_CODE, ...noMore] = codeOn('docs/clients.md');
+const [CART_CODE, PACKED_CODE, CHUNKS_CODE, FIELDS_CODE, ...noMore] = codeOn('docs/clients.md');
 
 test('all code for node-redis on the pages runs here', () => {
   assert.deepEqual([none, noMore], [[], []]);
-  assert.ok([README_CODE, CART_CODE, PACKED_CODE, FIELDS_CODE].every(Boolean));
+  assert.ok([README_CODE, CART_CODE, PACKED_CODE, CHUNKS_CODE, FIELDS_CODE].every(Boolean));
 });
 
 for (const [name, code] of [
   ['README.md', README_CODE],
   ['docs/clients.md', CART_CODE],
   ['docs/clients.md, for packed items,', PACKED_CODE],
+  ['docs/clients.md, for chunks,', CHUNKS_CODE],
 ]) {
   test(`the code in ${name} prints what it says, each time`, async () => {
     const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
