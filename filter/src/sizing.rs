@@ -25,9 +25,13 @@
 //! code. So the same parameters give the same shape on every machine. A replica relies on this when it creates its own
 //! copy of a filter.
 
-use std::f64::consts::LN_2;
+mod rates;
+mod search;
 
 use crate::line::BITS_PER_LINE;
+use rates::{Fill, ProbesPerBlock, items_offered};
+pub use rates::{power, textbook_bits_per_item, textbook_false_positive_rate};
+use search::{Guarantee, Target};
 
 /// The maximum number of blocks of a filter. Its bits can then be counted in an `i64`, so its bytes can be addressed.
 pub const MAX_BLOCKS: u64 = i64::MAX as u64 / BITS_PER_LINE;
@@ -58,6 +62,12 @@ const SPARE_WORDS: u64 = 2;
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
+/// The fraction of the error rate that the blocks of a growing filter may use. The table has the rest.
+///
+/// With three quarters, the blocks for 100 items at 1 % take 128 bytes. With five eighths, they would take 136, for
+/// which allocators use 160. The price of three quarters is up to one more bit per item in the table.
+pub const LAYER_SHARE: f64 = 0.75;
+
 /// The shape of a layer of blocks. An item sets `probes` bits, spread over `blocks_per_item` of the `blocks` blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockShape {
@@ -82,16 +92,6 @@ pub enum Budget {
         /// The filter's false-positive rate.
         rate: f64,
     },
-}
-
-/// The items for which the error rate must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Guarantee {
-    /// All items that are inserted until `capacity` of them were counted as new; see [`items_offered`].
-    Counted,
-    /// `capacity` distinct items. At error rates above about 5 %, the memory of a textbook filter cannot guarantee
-    /// more.
-    Distinct,
 }
 
 impl BlockShape {
@@ -216,338 +216,6 @@ impl BlockShape {
         let log_untouched = libm::log1p(-hit * (1.0 - per_block.survival(1.0)));
         libm::log(clear) / log_untouched
     }
-}
-
-/// What a layer is to achieve.
-#[derive(Clone, Copy)]
-struct Target {
-    /// The number of items.
-    capacity: u64,
-    /// The error rate.
-    rate: f64,
-    guarantee: Guarantee,
-}
-
-impl Target {
-    /// Returns the best shape of `min` to `max` blocks with this number of words.
-    fn search(self, words: u8, min: u64, max: u64) -> Option<BlockShape> {
-        Search { target: self, blocks_per_item: 1, words }.fewest_blocks_per_item(min, max)
-    }
-
-    /// Returns the shape of a layer of at most `words` words. Up to 31 words form one block, with as few words as
-    /// possible, or cache lines if these need no more. More words form cache lines if these fit, otherwise blocks that
-    /// use up the words.
-    fn small(self, words: u64) -> Option<BlockShape> {
-        if words <= MAX_WORDS.into() {
-            let mut low = 1;
-            let mut high = words as u8;
-            let mut best = self.search(high, 1, 1)?;
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if let Some(shape) = self.search(middle, 1, 1) {
-                    best = shape;
-                    high = middle;
-                } else {
-                    low = middle + 1;
-                }
-            }
-            // Look-ups in two or three cache lines are faster than in one block with as many words.
-            let lines = u64::from(high / WORDS_PER_LINE);
-            let is_of_lines = high.is_multiple_of(WORDS_PER_LINE);
-            let in_lines = if is_of_lines { self.search(WORDS_PER_LINE, lines, lines) } else { None };
-            return in_lines.or(Some(best));
-        }
-        self.search(WORDS_PER_LINE, 1, words / u64::from(WORDS_PER_LINE)).or_else(|| {
-            let mut sizes: [u8; 16] = std::array::from_fn(|size| 2 * WORDS_PER_LINE + size as u8);
-            sizes.sort_by_key(|&size| words % u64::from(size));
-            // Other sizes would waste more than they save.
-            sizes.into_iter().take(4).find_map(|size| {
-                let blocks = words / u64::from(size);
-                self.search(size, blocks, blocks)
-            })
-        })
-    }
-
-    /// Returns the best shape of more than `max` cache lines, for rates that no shape within the budget reaches.
-    fn over_budget(self, max: u64) -> Option<BlockShape> {
-        let min = max + 1;
-        let mut max = max.max(blocks_for(self.capacity as f64 * whole_probes_bits_per_item(self.rate))?);
-        loop {
-            max = max.checked_add(max / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
-            if let Some(shape) = self.search(WORDS_PER_LINE, min, max) {
-                return Some(shape);
-            }
-        }
-    }
-}
-
-/// A search for the smallest layer, with a given number of blocks per item.
-#[derive(Clone, Copy)]
-struct Search {
-    target: Target,
-    blocks_per_item: u8,
-    words: u8,
-}
-
-impl Search {
-    /// Returns the shape with the fewest blocks per item that fits between `min` and `max` blocks.
-    ///
-    /// The error rate falls with the number of blocks per item, as long as each block has a probe. So this bisects.
-    fn fewest_blocks_per_item(&self, min: u64, max: u64) -> Option<BlockShape> {
-        let with = |blocks_per_item| Search { blocks_per_item, ..*self };
-        let mut low = 1;
-        let mut high = self.textbook_probes(max).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(max).unwrap_or(u8::MAX));
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if with(middle).keeps_rate(max).is_some() {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        with(low).fewest_blocks(min, max)
-    }
-
-    /// Returns the best number of probes for `blocks` blocks, if it keeps the rate.
-    fn keeps_rate(&self, blocks: u64) -> Option<u8> {
-        let (probes, rate) = self.best_probes(blocks, self.textbook_probes(blocks));
-        (rate <= self.target.rate).then_some(probes)
-    }
-
-    /// Returns the shape with the fewest blocks between `min` and `max`, to within 0.1 %, that keeps the rate.
-    fn fewest_blocks(&self, min: u64, max: u64) -> Option<BlockShape> {
-        let min = min.max(u64::from(self.blocks_per_item));
-        if min > max {
-            return None;
-        }
-        let mut probes = self.keeps_rate(max)?;
-        let mut best = self.shape(max, probes);
-        let mut low = min;
-        let mut high = max;
-        let step = (min >> 10).max(1);
-        while high - low >= step {
-            let blocks = low + (high - low) / 2;
-            let (better, rate) = self.best_probes(blocks, probes);
-            if rate <= self.target.rate {
-                high = blocks;
-                probes = better;
-                best = self.shape(blocks, probes);
-            } else {
-                low = blocks + 1;
-            }
-        }
-        Some(best)
-    }
-
-    fn shape(&self, blocks: u64, probes: u8) -> BlockShape {
-        BlockShape { blocks, words: self.words, blocks_per_item: self.blocks_per_item, probes }
-    }
-
-    /// Returns the textbook optimum `ln 2 * bits / items`, at which the search for the best number of probes starts.
-    fn textbook_probes(&self, blocks: u64) -> u8 {
-        let bits = blocks * u64::from(self.words) * WORD_BITS;
-        let probes = LN_2 * bits as f64 / self.target.capacity as f64;
-        self.probe_range(probes as i64)
-    }
-
-    /// Returns the number of probes with the lowest error rate, and that rate, by descent from `probes`.
-    fn best_probes(&self, blocks: u64, probes: u8) -> (u8, f64) {
-        let Target { capacity, rate, guarantee } = self.target;
-        let rate = |probes: u8| {
-            let items = match guarantee {
-                Guarantee::Counted => items_offered(capacity, rate, probes),
-                Guarantee::Distinct => capacity as f64,
-            };
-            self.shape(blocks, probes).false_positive_rate(items)
-        };
-        let mut best = (probes, rate(probes));
-        for direction in [-1, 1] {
-            loop {
-                let next = self.probe_range(i64::from(best.0) + direction);
-                let candidate = (next, rate(next));
-                if next == best.0 || candidate.1 >= best.1 {
-                    break;
-                }
-                best = candidate;
-            }
-        }
-        best
-    }
-
-    /// Clamps a number of probes to at least one per block, and at most about twice the number of a textbook filter for
-    /// the rate.
-    fn probe_range(&self, probes: i64) -> u8 {
-        let max = (2.0 * -libm::log2(self.target.rate)) as i64 + 2;
-        probes.clamp(i64::from(self.blocks_per_item), max.clamp(i64::from(self.blocks_per_item), i64::from(u8::MAX)))
-            as u8
-    }
-}
-
-/// Returns the number of distinct items that are inserted into a layer before it counts `capacity` of them as new.
-///
-/// A few items are false positives when they are inserted, and are not counted. The rate must hold after them too.
-/// Their fraction is the mean rate while the layer fills, by Simpson's rule from the ends and the middle: `(0 + 4 (1 -
-/// 2^(-1/2))^k + rate) / 6`.
-fn items_offered(capacity: u64, rate: f64, probes: u8) -> f64 {
-    let half_full = power(1.0 - std::f64::consts::FRAC_1_SQRT_2, u32::from(probes));
-    capacity as f64 / (1.0 - (rate + 4.0 * half_full) / 6.0)
-}
-
-/// Returns the number of bits per item that a textbook filter needs for `rate`: `ln(1/rate) / ln^2 2`.
-pub fn textbook_bits_per_item(rate: f64) -> f64 {
-    -libm::log(rate) / (LN_2 * LN_2)
-}
-
-/// Returns the number of bits per item that a textbook filter needs for `rate`, with one or two probes per item,
-/// whichever needs fewer. At high rates, the optimum of [`textbook_bits_per_item`] has a fraction of a probe.
-fn whole_probes_bits_per_item(rate: f64) -> f64 {
-    let [one, two] = [1.0, 2.0].map(|probes| -probes / libm::log1p(-libm::pow(rate, 1.0 / probes)));
-    one.min(two)
-}
-
-/// Returns the error rate of a textbook filter with `bits_per_item` bits and `probes` probes an item.
-///
-/// ```
-/// # use oxbloom_filter::internals::sizing::textbook_false_positive_rate;
-/// assert_eq!(format!("{:.4}", textbook_false_positive_rate(16.0, 2)), "0.0138");
-/// ```
-pub fn textbook_false_positive_rate(bits_per_item: f64, probes: u32) -> f64 {
-    power(1.0 - libm::exp(-f64::from(probes) / bits_per_item), probes)
-}
-
-/// The fraction of the error rate that the blocks of a growing filter may use. The table has the rest.
-///
-/// With three quarters, the blocks for 100 items at 1 % take 128 bytes. With five eighths, they would take 136, for
-/// which allocators use 160. The price of three quarters is up to one more bit per item in the table.
-pub const LAYER_SHARE: f64 = 0.75;
-
-/// The number of probes in each of an item's blocks: `extra_blocks` blocks have `base_probes + 1`, the others
-/// `base_probes`.
-struct ProbesPerBlock {
-    base_probes: u32,
-    extra_blocks: u32,
-    /// The probability that a probe of a block meets a given bit.
-    one_bit: f64,
-    /// The fraction of the blocks with an extra probe.
-    weight: f64,
-    /// The probability that one item's probes of a block leave a given bit untouched.
-    p_untouched: f64,
-    /// The probability that they leave two given bits untouched.
-    p_two_untouched: f64,
-}
-
-/// The expected fractions of clear bits, and of clear pairs of bits, in a block.
-#[derive(Clone, Copy)]
-struct Fill {
-    clear: f64,
-    clear_pairs: f64,
-}
-
-impl Fill {
-    fn after(per_block: &ProbesPerBlock, items: u64) -> Fill {
-        Fill { clear: power(per_block.p_untouched, items), clear_pairs: power(per_block.p_two_untouched, items) }
-    }
-}
-
-impl ProbesPerBlock {
-    fn new(shape: &BlockShape) -> ProbesPerBlock {
-        let probes = u32::from(shape.probes);
-        let blocks_per_item = u32::from(shape.blocks_per_item);
-        let extra_blocks = probes % blocks_per_item;
-        let mut per_block = ProbesPerBlock {
-            base_probes: probes / blocks_per_item,
-            extra_blocks,
-            one_bit: 1.0 / shape.bits_per_block() as f64,
-            weight: f64::from(extra_blocks) / f64::from(blocks_per_item),
-            p_untouched: 0.0,
-            p_two_untouched: 0.0,
-        };
-        per_block.p_untouched = per_block.survival(1.0);
-        per_block.p_two_untouched = per_block.survival(2.0);
-        per_block
-    }
-
-    /// Returns the probability that an item's probes of a block miss `bits` given bits of it.
-    fn survival(&self, bits: f64) -> f64 {
-        let miss = 1.0 - bits * self.one_bit;
-        let base = power(miss, self.base_probes);
-        base * (1.0 - self.weight) + base * miss * self.weight
-    }
-
-    /// Returns the probability that `base_probes` probes of a block all meet set bits, and the same for one more probe.
-    #[inline]
-    fn all_set(&self, fill: Fill) -> (f64, f64) {
-        let set = 1.0 - fill.clear;
-        let variance = (1.0 - self.one_bit) * fill.clear_pairs + self.one_bit * fill.clear - fill.clear * fill.clear;
-        let pairs = |probes: u32| f64::from(probes) * (f64::from(probes) - 1.0) / 2.0;
-        // f^p + pairs * f^(p-2) * Var, for p = base_probes and base_probes + 1.
-        let less = power(set, self.base_probes.saturating_sub(2));
-        let base = match self.base_probes {
-            1 => set,
-            probes => less * (set * set + pairs(probes) * variance),
-        };
-        let extra = match self.base_probes {
-            1 => set * set + variance,
-            probes => less * set * (set * set + pairs(probes + 1) * variance),
-        };
-        (base.min(1.0), extra.min(1.0))
-    }
-
-    /// Returns [`all_set`](Self::all_set), averaged over the binomial number of items in a block. Sums from the mode
-    /// outwards, until the terms vanish.
-    fn all_set_on_average(&self, items: f64, hit: f64) -> (f64, f64) {
-        /// Terms below this fraction of the largest no longer change the sum.
-        const VANISHED: f64 = 1e-17;
-        let odds = hit / (1.0 - hit);
-        let mode = ((items + 1.0) * hit) as u64;
-        let at_mode = Fill::after(self, mode);
-        let mut weights = 0.0;
-        let mut base = 0.0;
-        let mut extra = 0.0;
-        let mut add = |weight: f64, fill: Fill| {
-            let (with_base, with_extra) = self.all_set(fill);
-            weights += weight;
-            base += weight * with_base;
-            extra += weight * with_extra;
-        };
-        add(1.0, at_mode);
-        let mut weight = 1.0;
-        let mut fill = at_mode;
-        let mut j = mode as f64;
-        while weight > VANISHED && j < items {
-            weight *= (items - j).max(0.0) / (j + 1.0) * odds;
-            fill = Fill { clear: fill.clear * self.p_untouched, clear_pairs: fill.clear_pairs * self.p_two_untouched };
-            j += 1.0;
-            add(weight, fill);
-        }
-        let mut weight = 1.0;
-        let mut fill = at_mode;
-        let mut j = mode as f64;
-        while weight > VANISHED && j > 0.0 {
-            weight *= j / ((items - j + 1.0) * odds);
-            fill = Fill { clear: fill.clear / self.p_untouched, clear_pairs: fill.clear_pairs / self.p_two_untouched };
-            j -= 1.0;
-            add(weight, fill);
-        }
-        (base / weights, extra / weights)
-    }
-}
-
-/// Returns `base^exponent` by repeated squaring. Unlike the platform's `powi`, the result has the same bits on every
-/// machine.
-#[inline]
-pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
-    let mut square = base;
-    let mut result = 1.0;
-    let mut exponent = exponent.into();
-    while exponent > 0 {
-        if exponent & 1 == 1 {
-            result *= square;
-        }
-        square *= square;
-        exponent >>= 1;
-    }
-    result
 }
 
 /// Returns the number of words for `bits` bits, rounded up as RedisBloom does.
