@@ -7,6 +7,7 @@
 //!   contain;
 //! - [`filter_model`], [`counting_workload`], [`cuckoo_workload`], [`windowed_workload`], [`keyspace_workload`]: filters
 //!   on a server with such models, and random commands that are checked against them;
+//! - [`history`]: a checker of what clients of several servers saw;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
 //! - [`payload`], [`forgery`]: DUMP payloads and their parts, and filters with forged numbers;
 //! - [`proxy`], [`memory`], [`failing_writes`]: links that break, servers short of memory, writes that fail;
@@ -31,6 +32,7 @@ pub mod cuckoo_workload;
 pub mod failing_writes;
 pub mod filter_model;
 pub mod forgery;
+pub mod history;
 pub mod info;
 mod key_commands;
 pub mod keyspace_model;
