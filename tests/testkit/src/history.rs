@@ -278,13 +278,21 @@ impl<'a> Judge<'a> {
         let writes = self.clocks.get(key).map_or(&[][..], Vec::as_slice);
         let before = writes.partition_point(|&(invoked, _)| invoked <= read.completed);
         let clock = writes[..before].last().map_or(0, |&(_, clock)| clock).max(read.clock);
+        // An addition to another server, or to one that lost the deletion, may be to a key that still expires.
+        let had_cleared = |clear: usize, added: &Event| {
+            let between = |loss: &Event| history[clear].invoked <= loss.completed && loss.invoked <= added.completed;
+            let is_lost = |&loss: &usize| history[loss].server == added.server && between(&history[loss]);
+            history[clear].server == added.server && !self.losses.iter().any(is_lost)
+        };
         let expiries: &[(usize, u64)] = self.expiries.get(key).map_or(&[], Vec::as_slice);
         let required = additions.iter().filter(|addition| {
             let added = &history[addition.event];
             let is_held = addition.held.get(&read.server).is_some_and(|&since| since <= read.invoked);
             let may_have_expired = expiries.iter().any(|&(expiry, at)| {
                 let separates = |&clear: &usize| {
-                    history[expiry].completed < history[clear].invoked && history[clear].completed < added.invoked
+                    history[expiry].completed < history[clear].invoked
+                        && history[clear].completed < added.invoked
+                        && had_cleared(clear, added)
                 };
                 history[expiry].invoked <= read.completed && at <= clock && !clears.iter().any(separates)
             });
@@ -405,7 +413,11 @@ mod tests {
         let expires = |at_time| at(2, 0, Action::Expire { key: "a".to_owned(), at: at_time });
         assert_requires(1, &[at(1, 0, added(FOREVER, 1)), expires(1001)], 0, "a");
         assert_requires(0, &[at(1, 0, added(FOREVER, 1)), expires(1000)], 0, "a");
-        assert_requires(1, &[expires(1000), at(3, 0, clear("a")), at(4, 0, added(FOREVER, 1))], 0, "a");
+        let cleared = |server| [expires(1000), at(3, server, clear("a")), at(4, 0, added(FOREVER, 1))];
+        assert_requires(1, &cleared(0), 0, "a");
+        assert_requires(0, &cleared(1), 0, "a");
+        let lost = [&cleared(0)[..2], &[at(4, 0, Action::Lost { since: 2 })], &[at(5, 0, added(FOREVER, 1))]].concat();
+        assert_requires(0, &lost, 0, "a");
     }
 
     #[test]
