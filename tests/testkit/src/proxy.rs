@@ -1,4 +1,4 @@
-//! A link between a replica and its master that can be slow, can be cut, and can damage bytes.
+//! A link between a replica and its master that can be slow, can be cut, in one direction too, and can damage bytes.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -36,6 +36,13 @@ pub enum Place {
     FromNow(u64),
 }
 
+/// The direction of bytes in a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Direction {
+    ToMaster,
+    ToReplica,
+}
+
 /// A local port that forwards connections to a master.
 pub struct Proxy {
     pub port: u16,
@@ -43,11 +50,11 @@ pub struct Proxy {
 }
 
 struct Link {
-    master: u16,
     state: Mutex<State>,
 }
 
 struct State {
+    master: u16,
     mode: Mode,
     /// The number of bytes that the master sent, in all connections.
     passed: u64,
@@ -62,6 +69,8 @@ enum Mode {
     Slow(u64),
     /// One byte will be damaged. Then new connections are rejected.
     Harmful(Place, Damage),
+    /// Bytes in this direction wait, as those that a network loses and TCP repeats.
+    Held(Direction),
     /// New connections are rejected.
     Broken,
 }
@@ -76,8 +85,8 @@ impl Proxy {
     pub fn to(master: &Server) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let state = State { mode: Mode::Whole, passed: 0, open: Vec::new(), is_over: false };
-        let link = Arc::new(Link { master: master.port, state: Mutex::new(state) });
+        let state = State { master: master.port, mode: Mode::Whole, passed: 0, open: Vec::new(), is_over: false };
+        let link = Arc::new(Link { state: Mutex::new(state) });
         let accepting = Arc::clone(&link);
         thread::spawn(move || accepting.accept(&listener));
         Proxy { port, link }
@@ -96,6 +105,16 @@ impl Proxy {
     /// Passes everything until it has damaged a byte. From then on, rejects new connections.
     pub fn plan(&self, place: Place, damage: Damage) {
         self.link.state().mode = Mode::Harmful(place, damage);
+    }
+
+    /// Connects to a master that was restarted with another port, from now on.
+    pub fn lead_to(&self, master: &Server) {
+        self.link.state().master = master.port;
+    }
+
+    /// Passes bytes in the other direction only. Those that wait pass when the mode changes.
+    pub fn hold(&self, direction: Direction) {
+        self.link.state().mode = Mode::Held(direction);
     }
 
     /// Cuts all connections, and rejects new ones.
@@ -137,10 +156,11 @@ impl Link {
                 return;
             }
             let (Ok(replica), false) = (replica, matches!(state.mode, Mode::Broken)) else { continue };
-            let Ok(master) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.master)) else { continue };
+            let Ok(master) = TcpStream::connect((Ipv4Addr::LOCALHOST, state.master)) else { continue };
             let connection = Arc::new(Connection { replica, master });
             state.open.push(Arc::clone(&connection));
             let (link, down) = (Arc::clone(self), Arc::clone(&connection));
+            let link_up = Arc::clone(self);
             thread::spawn(move || {
                 // An error only means that the connection was closed or cut.
                 let _ = link.pass(&down);
@@ -148,9 +168,28 @@ impl Link {
                 link.state().open.retain(|open| !Arc::ptr_eq(open, &down));
             });
             thread::spawn(move || {
-                let _ = io::copy(&mut &connection.replica, &mut &connection.master);
+                let _ = link_up.pass_replies(&connection);
                 connection.close();
             });
+        }
+    }
+
+    /// Passes the replica's bytes, until either side closes the connection or it is cut.
+    fn pass_replies(&self, connection: &Connection) -> io::Result<()> {
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let length = (&connection.replica).read(&mut buffer)?;
+            if length == 0 {
+                return Ok(());
+            }
+            self.wait_while_held(Direction::ToMaster);
+            (&connection.master).write_all(&buffer[..length])?;
+        }
+    }
+
+    fn wait_while_held(&self, direction: Direction) {
+        while matches!(self.state().mode, Mode::Held(held) if held == direction) {
+            thread::sleep(PAUSE);
         }
     }
 
@@ -166,6 +205,7 @@ impl Link {
             if length == 0 {
                 return Ok(());
             }
+            self.wait_while_held(Direction::ToReplica);
             let bytes = &mut buffer[..length];
             flow.see(bytes);
             match self.state().strike(&flow, length) {
