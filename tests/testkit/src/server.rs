@@ -35,6 +35,7 @@ pub struct Setup {
     folder: Option<TempDir>,
     limit_address_space: Option<u64>,
     prefix: Vec<String>,
+    options: Vec<String>,
 }
 
 impl Setup {
@@ -57,6 +58,7 @@ impl Setup {
             folder: None,
             limit_address_space: None,
             prefix: Vec::new(),
+            options: Vec::new(),
         }
     }
 
@@ -93,6 +95,12 @@ impl Setup {
     /// Runs the server under another program, given with its arguments.
     pub fn under(mut self, prefix: Vec<String>) -> Setup {
         self.prefix = prefix;
+        self
+    }
+
+    /// Adds an option to the server's command line.
+    pub fn option(mut self, option: &str) -> Setup {
+        self.options.push(option.to_owned());
         self
     }
 
@@ -154,7 +162,7 @@ impl Setup {
     fn spawn(&self, folder: &TempDir) -> Child {
         let mut words = self.prefix.iter().cloned().chain([server_binary()]);
         let mut command = Command::new(words.next().expect("at least the server"));
-        command.args(words).arg("server.conf").current_dir(folder.path()).stdin(Stdio::null());
+        command.args(words).arg("server.conf").args(&self.options).current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         // A limit does not apply to free memory that glibc's allocator already holds. With these settings, it holds
         // little: all threads share one arena, and large allocations are returned to the system at once.
