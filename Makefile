@@ -14,6 +14,7 @@ export REDISBLOOM_MODULE := $(TARGET)/redisbloom/redisbloom.so
 export REDISJSON_MODULE := $(TARGET)/redisbloom/rejson.so
 export VALKEY_BLOOM_MODULE := $(TARGET)/debug/examples/libvalkey_bloom.so
 export FAILING_WRITES_LIBRARY := $(TARGET)/debug/examples/libfailing_writes.so
+export FALSE_CLOCK := $(TARGET)/debug/examples/libfalse_clock.so
 export FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 # All commands use the same packages and features. Otherwise, cargo would build their common dependencies again.
 export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator --features fault-injection

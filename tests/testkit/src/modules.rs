@@ -1,4 +1,4 @@
-//! The paths of the modules that servers load.
+//! The paths of the modules and libraries that servers load.
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +20,11 @@ pub fn oxbloom_with_faults() -> PathBuf {
 /// Returns the path of the stand-in for valkey-bloom.
 pub fn valkey_bloom() -> PathBuf {
     module("VALKEY_BLOOM_MODULE", "target/debug/examples/libvalkey_bloom.so", "make build-modules")
+}
+
+/// Returns the path of the library that gives a server a clock that is off.
+pub fn false_clock() -> PathBuf {
+    module("FALSE_CLOCK", "target/debug/examples/libfalse_clock.so", "make build-modules")
 }
 
 /// Returns the path of a module: the value of an environment variable, or `default` in the workspace.
