@@ -53,15 +53,15 @@ test-%:
 lint: setup-build $(TARGET)/python/installed $(TARGET)/cargo-deny ## Check the format, and look for mistakes and for crates that must not be used
 	tools/lint.sh
 
-build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and two of testkit
+build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and those of testkit
 	cargo build $(TESTED)
 	install -D $(TARGET)/debug/liboxbloom.so $(OXBLOOM_FAULTY_MODULE)
 	cargo build -p testkit --examples
 
-# `cargo test` only includes the soak and the tests under valgrind if they are named.
+# `cargo test` only includes the soak, the histories and the tests under valgrind if they are named.
 build-tests: build-modules setup-tests
 	cargo test $(TESTED) --no-run
-	cargo test $(TESTED) --no-run --test memcheck --test soak
+	cargo test $(TESTED) --no-run --test memcheck --test soak --test histories
 
 # --- The Python package and the site ----------------------------------------------------------------------------------
 

@@ -113,6 +113,18 @@ SUITES = {
         "Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals and windows "
         "(OPERATIONS=20000000)",
     ),
+    # These two servers synchronize replicas in different ways.
+    "histories": Suite(
+        """
+        for server in redis-8.2 valkey-9.1; do
+          SERVER_BIN=$TARGET/servers/$server cargo test $TESTED --test histories -- ${HISTORIES:-500} ${SEED-}
+        done
+        """,
+        "build-tests setup-servers",
+        "HISTORIES=10",
+        "Look for lost items after partitions, kills and false clocks, in 500 histories (or HISTORIES=10) on each of "
+        "two servers",
+    ),
     "node": Suite("cd tests/clients/node && node --test", "build-tests wheel-in-python"),
     "memcheck": Suite(
         "cargo test $TESTED --test memcheck",
@@ -157,7 +169,16 @@ GROUPS = {
     "clients": ["newest-clients", "oldest-clients", "node"],
     "matrix": [f"on-{name}" for name in SERVERS],
 }
-GROUPS["release"] = ["lint", "rust", "soak", *GROUPS["matrix"], *GROUPS["clients"], "site", "dist"]
+GROUPS["release"] = [
+    "lint",
+    "rust",
+    "soak",
+    "histories",
+    *GROUPS["matrix"],
+    *GROUPS["clients"],
+    "site",
+    "dist",
+]
 ABOUT_GROUPS = {
     "matrix": "Run the integration tests on five servers "
     '(or some, such as SERVERS="redis-6.2 valkey-9.1")',

@@ -49,7 +49,7 @@ pub fn info(client: &mut Connection, section: &str, field: &str) -> String {
 }
 
 /// Returns a field in the text of INFO, or an empty string if it is missing.
-fn field_in<'a>(text: &'a str, field: &str) -> &'a str {
+pub fn field_in<'a>(text: &'a str, field: &str) -> &'a str {
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     value.unwrap_or_default().trim()
 }
