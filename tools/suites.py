@@ -121,7 +121,7 @@ SUITES = {
         done
         """,
         "build-tests setup-servers",
-        "HISTORIES=10",
+        "HISTORIES=10 SEED=1",
         "Look for lost items after partitions, kills and false clocks, in 500 histories (or HISTORIES=10) on each of "
         "two servers",
     ),
