@@ -17,7 +17,7 @@ export FAILING_WRITES_LIBRARY := $(TARGET)/debug/examples/libfailing_writes.so
 export FALSE_CLOCK := $(TARGET)/debug/examples/libfalse_clock.so
 export FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 # All commands use the same packages and features. Otherwise, cargo would build their common dependencies again.
-export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator --features fault-injection
+export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator -p models --features fault-injection
 # Redis 7.0 is Debian's, and the others come from PyPI. Some packages of PyPI have no shell client: there, Debian's is
 # tested.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1

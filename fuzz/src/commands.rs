@@ -16,10 +16,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use models::counting::CountingModel;
+use models::keyspace::KeyspaceModel;
 use oxbloom_filter::internals::codec::{HEADER_CURSOR, Header, Origin};
 use redis_module::raw;
-use testkit::counting_model::CountingModel;
-use testkit::keyspace_model::KeyspaceModel;
 use testkit::packing::{bits, unpack};
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -4,6 +4,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
+use models::counting::CountingModel;
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Encoding, Header, LoadedChunk, Origin, Sink, Source};
 use oxbloom_filter::internals::{
@@ -11,7 +12,6 @@ use oxbloom_filter::internals::{
     Table,
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Mismatch};
-use testkit::counting_model::CountingModel;
 use testkit::forgery::{first_string, without_options};
 use xxhash_rust::xxh3::xxh3_64;
 

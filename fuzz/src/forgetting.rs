@@ -6,9 +6,9 @@
 //!  operation  code (u8), arguments
 //! ```
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
+use models::window::{Answer, Rules, WindowModel};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, SealedChunk};
 use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding, Header, Origin};
@@ -31,13 +31,21 @@ pub fn forgetting(bytes: &[u8]) {
     }
 }
 
+/// Returns the model of a filter whose slices may be full at any time. An edited filter that rolls may forget as much as
+/// one that refreshes: everything.
+fn model_of(capacity: u64, window: Window, edited: bool) -> WindowModel {
+    let Window { length, refresh, rolling, .. } = window;
+    let refresh = refresh || edited && rolling;
+    let mut model = WindowModel::new(Rules { capacity, has_window: length.is_some(), refresh, rolling });
+    model.crowd();
+    model
+}
+
 /// A filter, and the items that it must remember.
 struct Subject {
     filter: Filter,
     now: u64,
-    /// The time until which each item must be remembered, and the number of items that were new before it.
-    due: BTreeMap<u64, (u64, u64)>,
-    new: u64,
+    model: WindowModel,
     capacity: u64,
     /// True if the content was edited. A slice may then have more items than the capacity allows, and they can all be
     /// forgotten together.
@@ -62,7 +70,7 @@ impl Subject {
             layout: Layout::Windowed { seed: 7, window },
         };
         let filter = Filter::create(params, &mut |_| true).expect("little memory");
-        Some(Subject { filter, now: START, due: BTreeMap::new(), new: 0, capacity, edited: false })
+        Some(Subject { model: model_of(capacity, window, false), filter, now: START, capacity, edited: false })
     }
 
     fn window(&self) -> Window {
@@ -116,31 +124,23 @@ impl Subject {
         let until = self.time().saturating_add(lifetime.or(window.length).map_or(0, NonZeroU64::get));
         for (index, &number) in numbers[..handled].iter().enumerate() {
             assert!(window.rolling || self.filter.contains_at(&item(number), self.now), "item {number} is missing");
-            assert!(!new[index] || !self.must_remember(number), "item {number} was forgotten");
-            let renews = window.refresh || lifetime.is_some();
-            assert!(!renewed[index] || renews);
-            // An explicit lifetime and a renewal hold for present items and false positives, too.
-            if new[index] || renews && !window.rolling || renewed[index] {
-                let known = self.due.get(&number).filter(|_| !new[index]).map_or(0, |&(due, _)| due);
-                self.due.insert(number, (until.max(known), self.new));
-                self.new += u64::from(new[index]);
-            }
+            let answer = match (new[index], renewed[index]) {
+                (true, false) => Answer::New,
+                (false, true) => Answer::Renewed,
+                (false, false) => Answer::Present,
+                (true, true) => panic!("item {number} is new and renewed"),
+            };
+            self.model.add(number, answer, [self.time(), until], lifetime.is_some());
         }
     }
 
     /// Returns true if the filter must contain the item.
     fn must_remember(&self, number: u64) -> bool {
-        let window = self.window();
-        self.due.get(&number).is_some_and(|&(due, before)| {
-            // A renewed item may share a slice with any number of others, and is forgotten with them if the slice is
-            // full.
-            (!window.rolling || !window.refresh && !self.edited && self.new - before <= self.capacity)
-                && (window.length.is_none() || self.time() < due)
-        })
+        self.model.must_remember(number, self.time())
     }
 
     fn check(&self) {
-        let must_be_there = self.due.keys().filter(|&&number| self.must_remember(number));
+        let must_be_there = self.model.due().keys().filter(|&&number| self.must_remember(number));
         must_be_there.for_each(|&number| {
             assert!(self.filter.contains_at(&item(number), self.now), "item {number} is missing");
         });
@@ -174,7 +174,9 @@ impl Subject {
         }
         let [before, after] = [&self.filter, &filter].map(|filter| filter.to_bytes().expect("little memory"));
         let edited = self.edited || before != after;
-        let subject = Subject { filter, now: self.now, due: BTreeMap::new(), new: 0, capacity: self.capacity, edited };
+        let model =
+            model_of(self.capacity, filter.windowed().expect("a filter that forgets").slices().window(), edited);
+        let subject = Subject { model, filter, now: self.now, capacity: self.capacity, edited };
         let copy = subject.copied();
         check_same(&copy, &subject.filter);
         *self = Subject { filter: copy, ..subject };

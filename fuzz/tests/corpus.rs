@@ -9,8 +9,8 @@ use std::panic::{catch_unwind, set_hook, take_hook};
 use std::path::Path;
 use std::sync::Mutex;
 
+use models::random::Random;
 use oxbloom_fuzz::{commands, decoding, forged, forgetting};
-use testkit::random::Random;
 
 type Target = (&'static str, fn(&[u8]));
 

@@ -14,13 +14,13 @@ use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use super::recorded::RecordedAnswers;
+use models::random::Random;
 use testkit::command::{ABSENT, many};
 use testkit::filter_model::{FilterModel, use_in_every_way};
 use testkit::info::LAYOUTS;
 use testkit::memory::{EXIT_MESSAGE, limited};
 use testkit::payload::strings;
 use testkit::persistence::{aof_files, commands_in, rewrite_aof};
-use testkit::random::Random;
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
 

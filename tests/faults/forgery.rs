@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use models::random::Random;
 use oxbloom_filter::internals::codec::HEADER_CURSOR;
 use redis::{Connection, Value};
 use testkit::filter_model::Family;
@@ -12,7 +13,6 @@ use testkit::info::{Sums, add_gauges, assert_figures, digest, digest_of, is_fore
 use testkit::memory::limited;
 use testkit::payload::Payload;
 use testkit::persistence::rewrite_aof;
-use testkit::random::Random;
 use testkit::replication::{Pair, start_replica, wait_for_replica};
 use testkit::server::{with_aof, with_debug};
 use testkit::{Server, Setup, ask, error_text, run, run_words};

@@ -5,9 +5,9 @@ use std::sync::{Arc, RwLock};
 
 use redis::{Connection, RedisResult, Value};
 
+use models::random::Random;
 use testkit::clock::{SECOND, try_turn, turn};
 use testkit::command::{item, many};
-use testkit::random::Random;
 use testkit::{Server, Setup, ask, run, run_words};
 
 /// The parameters of a kind of filter. If a variant has `merges`, a writer can merge its own filters of that kind.

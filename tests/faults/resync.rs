@@ -5,11 +5,11 @@ use std::thread;
 
 use redis::Connection;
 
+use models::random::Random;
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::{digest, info, info_number, used_memory};
 use testkit::memory::{MIB, create};
 use testkit::proxy::{Damage, Place, Proxy};
-use testkit::random::Random;
 use testkit::replication::{follow, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error, run};

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use redis::{Client, Connection, RedisResult};
 
 use super::damage::{REJECTIONS, assert_no_crash, assert_rejected, check_accepted, fill};
+use models::random::Random;
 use testkit::command::{ABSENT, many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, digest, digest_of, info, is_foreign};
 use testkit::memory::limited;
 use testkit::proxy::{Damage, Place, Proxy};
-use testkit::random::Random;
 use testkit::replication::{follow, wait_for_replica};
 use testkit::server::{wait_until, with_debug};
 use testkit::wire::{Reply, Wire};

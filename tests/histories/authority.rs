@@ -5,7 +5,7 @@
 //! offset. This is how Raft elects. Sentinels cut no links, and use older reports. What only they do is not tested here:
 //! elections among themselves, and partitions between them.
 
-use testkit::history::Action;
+use models::history::Action;
 
 use crate::connection::Client;
 use crate::group::{Group, Loss};

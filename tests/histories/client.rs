@@ -3,10 +3,10 @@
 
 use redis::Value;
 
+use models::history::{Action, Added, FOREVER, PRESENT, Rule, UNKNOWN};
+use models::random::Random;
 use testkit::error_text;
 use testkit::filter_model::Family;
-use testkit::history::{Action, Added, FOREVER, PRESENT, Rule, UNKNOWN};
-use testkit::random::Random;
 
 use crate::connection::Client;
 use crate::group::Group;

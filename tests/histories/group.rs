@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use redis::Value;
 use tempfile::TempDir;
 
-use testkit::history::Action;
+use models::history::Action;
+use models::random::Random;
 use testkit::modules::false_clock;
 use testkit::proxy::{Direction, Proxy};
-use testkit::random::Random;
 use testkit::replication::start_replica;
 use testkit::server::{wait_until, with_debug};
 use testkit::{Server, Setup};

@@ -1,6 +1,6 @@
 //! Histories of real servers with faults. Clients change filters of every kind on a master with two or four replicas.
 //! Meanwhile, links break, also in one direction only, servers pause or are killed, disks are slow, clocks jump by
-//! minutes, and replicas become masters. Then all faults end, and [`testkit::history`] judges what the clients saw.
+//! minutes, and replicas become masters. Then all faults end, and [`models::history`] judges what the clients saw.
 //!
 //! ```text
 //! make test-histories HISTORIES=100 SEED=7
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use testkit::random::Random;
+use models::random::Random;
 
 /// The number of histories at a time. They wait most of the time.
 const AT_A_TIME: usize = 6;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use testkit::history::{Action, judge};
-use testkit::random::Random;
+use models::history::{Action, judge};
+use models::random::Random;
 use testkit::server::wait_until;
 
 use crate::client::Worker;

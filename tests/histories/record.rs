@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Instant, SystemTime};
 
-use testkit::history::{Action, Event, UNKNOWN};
+use models::history::{Action, Event, UNKNOWN};
 
 /// The greatest difference between the time that a server shows and the one computed here, in milliseconds. The
 /// server reads its clock once in each turn of its loop.

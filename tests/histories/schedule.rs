@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use testkit::random::Random;
+use models::random::Random;
 
 use crate::authority::fail_over;
 use crate::connection::Client;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use testkit::history::Action;
+use models::history::Action;
 
 use crate::connection::{Client, Replication};
 use crate::group::Group;

@@ -12,13 +12,13 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
+use models::random::Random;
 use testkit::counting_workload::CountingWorkload;
 use testkit::cuckoo_workload::CuckooWorkload;
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::{digest, digest_of, info, info_number};
 use testkit::payload::Payload;
 use testkit::persistence::{rewrite_aof, wait_for_bgsave};
-use testkit::random::Random;
 use testkit::replication::{start_replica, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::windowed_workload::{Window, WindowedWorkload};

@@ -7,12 +7,12 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
+use models::random::Random;
 use testkit::command::item;
 use testkit::filter_model::{Family, native_in_four_chunks};
 use testkit::info::info;
 use testkit::payload::{Part, Payload};
 use testkit::persistence::{aof_commands, rewrite_aof};
-use testkit::random::Random;
 use testkit::replication::{Pair, replica_of, start_replica, wait_for_replica};
 use testkit::server::wait_until;
 use testkit::wire::{Reply, Wire};

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use redis::Connection;
 
 use crate::commands::{COMMANDS, Command};
+use models::random::Random;
 use testkit::filter_model::various;
 use testkit::info::{digest, info_number};
-use testkit::random::Random;
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup};

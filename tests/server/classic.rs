@@ -3,12 +3,12 @@
 
 use redis::Value;
 
+use models::random::Random;
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::digest_of;
 use testkit::memory::{create, grow};
 use testkit::payload::{Part, Payload};
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
-use testkit::random::Random;
 use testkit::replication::{Pair, wait_for_replica};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};

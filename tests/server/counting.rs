@@ -9,13 +9,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::commands::{FULL, WRONG_TYPE, events, protocols};
 use crate::replication::{master_setup, replica_setup};
+use models::random::Random;
 use testkit::command::{ABSENT, many};
 use testkit::counting_workload::CountingWorkload;
 use testkit::filter_model::{FilterModel, counting_in_three_chunks};
 use testkit::info::{assert_figures_add_up, digest, digest_of, info_field};
 use testkit::memory::grow;
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
-use testkit::random::Random;
 use testkit::replication::{Pair, follow, start_replica, wait_for_replica};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};

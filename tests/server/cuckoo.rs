@@ -5,13 +5,13 @@ use redis::Connection;
 
 use crate::commands::{COMMANDS, WRONG_TYPE, events, protocols};
 use crate::replication::{master_setup, replica_setup};
+use models::random::Random;
 use testkit::command::{item, many};
 use testkit::cuckoo_workload::CuckooWorkload;
 use testkit::filter_model::{Family, FilterModel};
 use testkit::info::{Sums, add_gauges, assert_figures_add_up, digest, digest_of, layout_figure, used_memory};
 use testkit::memory::{MIB, create, grow, limit};
 use testkit::persistence::{aof_commands_shown, rewrite_aof};
-use testkit::random::Random;
 use testkit::replication::{Pair, follow, start_replica, wait_for_replica};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use redis::{Connection, Value};
 
+use models::random::Random;
 use testkit::clock::{SECOND, stopped, stopped_pair, time_at, turn, with_clock};
 use testkit::command::{item, many};
 use testkit::info::{digest, digest_of, info, info_field, info_number, layout_figure};
 use testkit::persistence::{aof_commands, rewrite_aof};
-use testkit::random::Random;
 use testkit::replication::{follow, start_replica, wait_for_replica};
 use testkit::server::{copy_of, wait_until};
 use testkit::wire::{Reply, Wire};

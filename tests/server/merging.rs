@@ -4,12 +4,12 @@ use redis::Connection;
 
 use crate::access::{serve_slots, start_node, wait_for_cluster};
 use crate::replication::pair;
+use models::random::Random;
 use testkit::command::{ABSENT, many, try_many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, assert_figures_add_up, calls, digest, filter_info, info_field, used_memory};
 use testkit::memory::{create, grow};
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
-use testkit::random::Random;
 use testkit::replication::{Pair, wait_for_replica};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};

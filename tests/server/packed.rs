@@ -1,11 +1,11 @@
 //! Packed items: a packed command does the same as the command on single items, with one argument and one reply.
 
 use crate::commands::{FULL, WRONG_TYPE, events, protocols};
+use models::random::Random;
 use testkit::clock::{SECOND, stopped, stopped_pair, time_at, turn, with_clock};
 use testkit::info::{digest, digest_of};
 use testkit::packing::{Packing, bits};
 use testkit::persistence::aof_commands_shown;
-use testkit::random::Random;
 use testkit::replication::wait_for_replica;
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};

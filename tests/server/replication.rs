@@ -3,11 +3,11 @@
 
 use redis::{Connection, Value};
 
+use models::random::Random;
 use testkit::command::{item, try_many};
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::{assert_figures_add_up, calls, digest, digest_of, filter_info, info_field, info_number};
 use testkit::keyspace_workload::KeyspaceWorkload;
-use testkit::random::Random;
 use testkit::replication::{Pair, start_replica, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Setup, ask, error, error_text, run, run_words};

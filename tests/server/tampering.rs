@@ -4,12 +4,12 @@ use oxbloom_filter::internals::codec::{chunk, packing};
 use redis::{Connection, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
+use models::random::Random;
 use testkit::filter_model::{FilterModel, use_in_every_way};
 use testkit::forgery::first_string;
 use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, is_foreign, reserving};
 use testkit::memory::{create, limited};
 use testkit::payload::{Part, Payload};
-use testkit::random::Random;
 use testkit::server::with_debug;
 use testkit::wire::{Chunk, Reply, Wire};
 use testkit::{Server, Setup, ask, error_text, payload, run, run_words};

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
+use models::random::Random;
 use testkit::counting_workload::CountingWorkload;
 use testkit::info::{assert_figures_add_up, digest, info, info_number};
 use testkit::keyspace_workload::KeyspaceWorkload;
 use testkit::persistence::wait_for_bgsave;
-use testkit::random::Random;
 use testkit::replication::{start_replica, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::windowed_workload::{Window, WindowedWorkload};

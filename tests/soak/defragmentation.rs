@@ -5,9 +5,9 @@ use std::thread;
 
 use redis::{Connection, Value};
 
+use models::random::Random;
 use testkit::command::{ABSENT, item, many};
 use testkit::info::{assert_figures_add_up, digest, info_number, used_memory};
-use testkit::random::Random;
 use testkit::server::{wait_until, with_debug};
 use testkit::{Server, Setup, run};
 

@@ -12,7 +12,7 @@ mod windows;
 
 use std::time::{Duration, Instant};
 
-use testkit::random::Random;
+use models::random::Random;
 
 const USAGE: &str =
     "clients SECONDS [SEED], defragmentation FILTERS [SEED], removals OPERATIONS [SEED], or windows OPERATIONS [SEED]";

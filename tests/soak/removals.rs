@@ -1,8 +1,8 @@
 //! Counting filters that grow and shrink, compared with exact counts. No item is missing, no count is too low, and a
 //! filter without items is small.
 
+use models::random::Random;
 use oxbloom_filter::Filter;
-use testkit::random::Random;
 
 /// The error rates, and true if the filter grows. At high error rates, most entries become void, and match whole
 /// quotients.

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use models::random::Random;
 use oxbloom_filter::Filter;
-use testkit::random::Random;
 
 /// For each filter: the error rate, the number of slices, true if it grows, and true if additions renew items.
 const FILTERS: [(f64, u8, bool, bool); 4] =

@@ -13,8 +13,8 @@ use crate::requests::{NEVER_INSERTED, Requests};
 use crate::statistics::Series;
 use crate::targets::Target;
 use crate::workloads::fill;
+use models::random::Random;
 use testkit::ask;
-use testkit::random::Random;
 
 /// The length of an item, that of a typical URL.
 const LENGTH: usize = 28;

@@ -11,7 +11,7 @@ use crate::requests::{NEVER_INSERTED, Requests};
 use crate::statistics::Series;
 use crate::targets::Target;
 use crate::workloads::{Delivery, Measured, fill_by, measure as measure_requests};
-use testkit::random::Random;
+use models::random::Random;
 use testkit::{ask, run};
 
 /// The servers that are compared.

@@ -11,9 +11,9 @@ use crate::peers::{Instance, MAIN, Peer};
 use crate::requests::{Item, NEVER_INSERTED, Requests};
 use crate::targets::Target;
 use crate::workloads::{Delivery, Measured, Operation, measure as measure_requests};
+use models::random::Random;
 use testkit::ask;
 use testkit::packing::Packing;
-use testkit::random::Random;
 
 /// A filter that is measured with each method.
 struct Subject {

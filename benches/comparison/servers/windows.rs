@@ -15,8 +15,8 @@ use crate::requests::{NEVER_INSERTED, Requests};
 use crate::statistics::Series;
 use crate::targets::Target;
 use crate::workloads::{Delivery, Measured, fill, fill_by, measure as measure_requests};
+use models::random::Random;
 use testkit::ask;
-use testkit::random::Random;
 
 /// The file name of the chart.
 pub(crate) const CHART: &str = "windows.svg";

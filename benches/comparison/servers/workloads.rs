@@ -9,7 +9,7 @@ use crate::client::{self, Outcome};
 use crate::peers::{Instance, Peer};
 use crate::requests::{LENGTHS, NEVER_INSERTED, Requests};
 use crate::statistics::Series;
-use testkit::random::Random;
+use models::random::Random;
 use testkit::{ask, run};
 
 /// A filter that is measured.

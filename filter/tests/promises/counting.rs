@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use models::random::Random;
 use oxbloom_filter::internals::codec::{self, Header, Origin, chunk};
 use oxbloom_filter::internals::{
     BATCH, CountingFilter, CreateParams, Growth, Hash, Interrupted, Kind, Layout, MAX_ITEMS, OnDuplicate,
@@ -13,7 +14,6 @@ use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::model::{self, body, built, by, chunks, insert_batch, item, params, with_checksum};
 use crate::rates::{Fresh, Measurement, lookups_for, offer};
@@ -45,23 +45,6 @@ fn remove_hash(filter: &mut Filter, hash: Hash) -> bool {
 
 fn count(filter: &Filter, item: &[u8]) -> u64 {
     counts(filter).count(filter.hash(item))
-}
-
-/// A generator of pseudorandom numbers, the same in every run.
-struct Random {
-    seed: u64,
-    drawn: u64,
-}
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random { seed, drawn: 0 }
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        self.drawn += 1;
-        (xxh3_64_with_seed(&self.drawn.to_le_bytes(), self.seed) % end as u64) as usize
-    }
 }
 
 /// An operation on a filter. Items are numbers.
@@ -287,9 +270,9 @@ fn no_item_is_lost_in_100_000_operations() {
         (1e-4, 10, by(1), 100),
     ] {
         let mut modelled = Modelled::new(counting_params(rate, capacity, growth, 1));
-        let mut random = Random::new(capacity);
+        let mut random = Random(capacity);
         for operation in 0..100_000 {
-            let (number, swells) = (random.below(items) as u64, operation / 5_000 % 2 == 0);
+            let (number, swells) = (random.below(items), operation / 5_000 % 2 == 0);
             let touched = match random.below(10) {
                 0 => {
                     modelled.act(Act::AddAbsent, &[number]);
@@ -303,14 +286,14 @@ fn no_item_is_lost_in_100_000_operations() {
                     modelled.act(Act::Add, &[number, number / 2, number]);
                     Some(number)
                 }
-                _ => modelled.remove_one(|held| random.below(held)),
+                _ => modelled.remove_one(|held| random.below(held as u64) as usize),
             };
             touched.into_iter().for_each(|number| modelled.check_one(number));
             if operation % 500 == 0 {
                 modelled.check();
             }
         }
-        modelled.clear(|held| random.below(held));
+        modelled.clear(|held| random.below(held as u64) as usize);
     }
 }
 
@@ -359,7 +342,7 @@ fn a_prefetched_batch_gets_the_same_answers() {
 fn churn(filter: &mut Filter, held: &mut VecDeque<Hash>, fresh: &mut Fresh, times: u64, random: &mut Option<Random>) {
     for hash in fresh.hashes(filter, times) {
         if let Some(random) = random {
-            let at = random.below(held.len());
+            let at = random.below(held.len() as u64) as usize;
             held.swap(0, at);
         }
         let gone = held.pop_front().unwrap();
@@ -451,7 +434,7 @@ fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
                 let make = |seed| counting(rate, capacity, growth, seed);
                 let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                     let mut held = populate(filter, population, fresh);
-                    let mut random = (!first_out).then(|| Random::new(held.len() as u64));
+                    let mut random = (!first_out).then(|| Random(held.len() as u64));
                     churn(filter, &mut held, fresh, 4 * population, &mut random);
                 };
                 let what =
@@ -482,7 +465,7 @@ fn the_estimated_rate_of_a_counting_filter_is_the_measured_one() {
                     offer(filter, population, fresh);
                 } else {
                     let mut held = populate(filter, population, fresh);
-                    churn(filter, &mut held, fresh, replaced, &mut Some(Random::new(population)));
+                    churn(filter, &mut held, fresh, replaced, &mut Some(Random(population)));
                 }
                 estimates.push(filter.false_positive_rate());
             };
@@ -545,7 +528,7 @@ fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
             for population in [150, 200, 600] {
                 for first_out in [true, false] {
                     let mut filter = counting(rate, capacity, by(expansion), population);
-                    let (mut fresh, mut random) = (Fresh::default(), (!first_out).then(|| Random::new(1)));
+                    let (mut fresh, mut random) = (Fresh::default(), (!first_out).then(|| Random(1)));
                     let mut held = populate(&mut filter, population, &mut fresh);
                     let mut halves = [Peak::default(); 2];
                     for peak in &mut halves {

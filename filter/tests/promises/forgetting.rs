@@ -3,10 +3,10 @@
 //! A model holds, for every item, the time until which the filter must remember it. All tests are deterministic, except
 //! for the inputs that proptest draws.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use models::window::{Answer, Due, Rules, WindowModel};
 use oxbloom_filter::internals::codec::{self, Header, Origin};
 use oxbloom_filter::internals::{
     CreateParams, Growth, InsertOptions, Interrupted, Layout, MAX_LENGTH, OnDuplicate, Window,
@@ -37,17 +37,8 @@ fn contains(filter: &Filter, number: u64, now: u64) -> bool {
 /// An error rate at which no item of these tests is a false positive.
 const EXACT: f64 = 1e-12;
 
-/// The answer of a filter to an addition.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Answer {
-    New,
-    Renewed,
-    Present,
-    Full,
-}
-
-/// Adds items that arrive in one command.
-fn insert(filter: &mut Filter, numbers: &[u64], now: u64, lifetime: Option<u64>) -> Vec<Answer> {
+/// Adds items that arrive in one command. Returns the answer for each, or `None` if the filter is full.
+fn insert(filter: &mut Filter, numbers: &[u64], now: u64, lifetime: Option<u64>) -> Vec<Option<Answer>> {
     let hashes: Vec<_> = numbers.iter().map(|&number| filter.hash(&item(number))).collect();
     let options = InsertOptions { now, lifetime: lifetime.and_then(NonZeroU64::new), ..OnDuplicate::Count.into() };
     let (mut answers, mut rest) = (Vec::new(), &hashes[..]);
@@ -63,12 +54,12 @@ fn insert(filter: &mut Filter, numbers: &[u64], now: u64, lifetime: Option<u64>)
             }
         };
         answers.extend(new.iter().zip(&renewed).take(handled).map(|(new, renewed)| match (new, renewed) {
-            (true, false) => Answer::New,
-            (false, true) => Answer::Renewed,
-            (false, false) => Answer::Present,
+            (true, false) => Some(Answer::New),
+            (false, true) => Some(Answer::Renewed),
+            (false, false) => Some(Answer::Present),
             (true, true) => panic!("new and renewed"),
         }));
-        answers.extend(inserted.is_err().then_some(Answer::Full));
+        answers.extend(inserted.is_err().then_some(None));
         rest = rest.get(handled + 1..).unwrap_or_default();
     }
     answers
@@ -93,32 +84,16 @@ struct Modelled {
     filter: Filter,
     window: Window,
     now: u64,
-    due: BTreeMap<u64, Due>,
-    /// The number of new items so far.
-    new: u64,
-    /// The number of new and of renewed items so far.
-    additions: u64,
-    /// The number of additions when the filter may last have had more items than its capacity. Earlier additions may be
-    /// forgotten.
-    crowded: u64,
+    model: WindowModel,
     capacity: u64,
-}
-
-/// The promise of a filter about an item.
-#[derive(Clone, Copy, Debug, Default)]
-struct Due {
-    /// The time until which the item must be remembered.
-    until: u64,
-    /// The number of new items before the item.
-    new: u64,
-    /// The number of additions before the item's last addition.
-    additions: u64,
 }
 
 impl Modelled {
     fn new(error_rate: f64, capacity: u64, growth: Growth, window: Window) -> Modelled {
         let filter = windowed(error_rate, capacity, growth, window);
-        Modelled { filter, window, now: START, due: BTreeMap::new(), new: 0, additions: 0, crowded: 0, capacity }
+        let Window { refresh, rolling, .. } = window;
+        let model = WindowModel::new(Rules { capacity, has_window: window.length.is_some(), refresh, rolling });
+        Modelled { filter, window, now: START, model, capacity }
     }
 
     fn slice(&self) -> u64 {
@@ -127,55 +102,34 @@ impl Modelled {
 
     /// Adds items that arrive in one command. Checks that no item that must be remembered is new.
     fn add(&mut self, numbers: &[u64], lifetime: Option<u64>) {
-        let there = || self.due.values().filter(|due| due.until + self.slice() + 1 > self.now).count();
+        let there = || self.model.due().values().filter(|due| due.until + self.slice() + 1 > self.now).count();
         let is_crowded = self.window.rolling && there() + numbers.len() > self.capacity as usize;
         let answers = insert(&mut self.filter, numbers, self.now, lifetime);
         if is_crowded {
-            self.crowded = u64::MAX;
+            self.model.crowd();
         }
         for (&number, answer) in numbers.iter().zip(answers) {
+            let Some(answer) = answer else {
+                assert!(self.filter.expansion().is_none() && !self.window.rolling);
+                assert!(!self.must_remember(number));
+                continue;
+            };
             // In a rolling filter, later items of the command may have pushed this item out.
-            let is_kept = answer != Answer::Full && !self.window.rolling;
-            assert!(!is_kept || contains(&self.filter, number, self.now), "{number} is missing: {answer:?}");
-            let must_be_there = self.must_remember(number);
+            assert!(self.window.rolling || contains(&self.filter, number, self.now), "{number} is missing: {answer:?}");
             let until = self.now + lifetime.or(self.window.length.map(NonZeroU64::get)).unwrap_or(0);
-            match answer {
-                Answer::New => {
-                    assert!(!must_be_there, "{number} was forgotten");
-                    self.due.insert(number, Due { until, new: self.new, additions: self.additions });
-                    (self.new, self.additions) = (self.new + 1, self.additions + 1);
-                }
-                // These items are remembered as if they were new, also those that are false positives.
-                Answer::Renewed | Answer::Present if self.window.refresh || lifetime.is_some() => {
-                    let due = self.due.entry(number).or_default();
-                    due.until = due.until.max(until);
-                    if answer == Answer::Renewed || !must_be_there {
-                        due.additions = self.additions;
-                    }
-                    self.additions += u64::from(answer == Answer::Renewed);
-                }
-                Answer::Renewed => panic!("{number} was renewed"),
-                Answer::Present => {}
-                Answer::Full => assert!(!must_be_there && self.filter.expansion().is_none() && !self.window.rolling),
-            }
+            self.model.add(number, answer, [self.now, until], lifetime.is_some());
         }
         if is_crowded {
-            self.crowded = self.additions;
+            self.model.settle();
         }
     }
 
-    /// Returns true if the filter must remember the item.
     fn must_remember(&self, number: u64) -> bool {
-        self.due.get(&number).is_some_and(|due| {
-            let is_recent = !self.window.refresh && self.new - due.new <= self.capacity;
-            let had_room = self.window.length.is_some() && due.additions >= self.crowded;
-            let is_due = self.window.length.is_none() || self.now < due.until;
-            is_due && (!self.window.rolling || is_recent || had_room)
-        })
+        self.model.must_remember(number, self.now)
     }
 
     fn check(&self) {
-        for (&number, due) in &self.due {
+        for (&number, due) in self.model.due() {
             assert!(
                 !self.must_remember(number) || contains(&self.filter, number, self.now),
                 "{number}: {due:?} at {}",
@@ -184,19 +138,25 @@ impl Modelled {
         }
         let items = self.filter.len_at(self.now);
         let is_held = |due: &Due| self.window.length.is_none() || due.until + self.slice() > self.now;
-        assert!(items <= self.due.values().filter(|due| is_held(due)).count() as u64);
+        assert!(items <= self.model.due().values().filter(|due| is_held(due)).count() as u64);
         if self.filter.error_rate() <= EXACT {
-            for (&number, due) in self.due.iter().filter(|(_, due)| !is_held(due)) {
+            for (&number, due) in self.model.due().iter().filter(|(_, due)| !is_held(due)) {
                 assert!(!contains(&self.filter, number, self.now), "{number}: {due:?} is found at {}", self.now);
             }
         }
         if self.window.rolling {
             assert!(items <= self.window.room_for(self.capacity));
         }
-        let mut found = vec![false; self.due.len()];
-        let hashes: Vec<_> = self.due.keys().map(|&number| self.filter.hash(&item(number))).collect();
+        let mut found = vec![false; self.model.due().len()];
+        let hashes: Vec<_> = self.model.due().keys().map(|&number| self.filter.hash(&item(number))).collect();
         self.filter.contains_hashes(&hashes, &mut found, self.now);
-        assert!(self.due.keys().zip(found).all(|(&number, found)| found == contains(&self.filter, number, self.now)));
+        assert!(
+            self.model
+                .due()
+                .keys()
+                .zip(found)
+                .all(|(&number, found)| found == contains(&self.filter, number, self.now))
+        );
     }
 }
 
@@ -275,11 +235,11 @@ proptest! {
             if behind > 0 {
                 // The clock is now before the time of the last change, so the filter's time stands still.
                 let before = whole(&model.filter);
-                let numbers: Vec<_> = model.due.keys().copied().filter(|&number| model.must_remember(number)).collect();
+                let numbers: Vec<_> = model.model.due().keys().copied().filter(|&number| model.must_remember(number)).collect();
                 prop_assert!(numbers.iter().all(|&number| contains(&model.filter, number, model.now - behind)));
                 if !window.refresh {
                     let answers = insert(&mut model.filter, &numbers, model.now - behind, None);
-                    prop_assert!(answers.iter().all(|answer| *answer == Answer::Present));
+                    prop_assert!(answers.iter().all(|answer| *answer == Some(Answer::Present)));
                     prop_assert_eq!(whole(&model.filter), before);
                 }
                 behind = 0;
@@ -385,10 +345,7 @@ fn every_accepted_header_gives_a_working_filter() {
                 for now in [0, START, START + 500, START + 100_000, u64::MAX] {
                     let answers = insert(&mut filter, &(0..20).collect::<Vec<_>>(), now, None);
                     let there = |number: u64| contains(&filter, number, now) || window.rolling;
-                    assert!(
-                        (0..20).all(|number| answers[number as usize] == Answer::Full || there(number)),
-                        "{at} {value}"
-                    );
+                    assert!((0..20).all(|number| answers[number as usize].is_none() || there(number)), "{at} {value}");
                     filter.false_positive_rate_at(now);
                     filter.layers().for_each(drop);
                 }
@@ -481,7 +438,7 @@ fn slices_in_the_past_and_in_the_future_load_and_those_that_are_out_of_order_do_
         for (slices, expected) in [(-1_000_000, 0), (-20, 0), (20, items), (1_000_000_000, items)] {
             let mut shifted = edited(&|times| times.shift(slices, 125)).expect("slices in order");
             assert_eq!(shifted.len_at(now), expected, "{window:?} {slices}");
-            assert_eq!(insert(&mut shifted, &[1000], now, None), [Answer::New]);
+            assert_eq!(insert(&mut shifted, &[1000], now, None), [Some(Answer::New)]);
             assert!(contains(&shifted, 1000, now) && contains(&shifted, 1000, now + 999), "{window:?} {slices}");
             assert!(whole(&through_a_file(&shifted)) == whole(&shifted));
         }

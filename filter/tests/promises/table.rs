@@ -5,20 +5,9 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use models::random::Random;
 use oxbloom_filter::internals::{END, Hash, ItemCount, Payload, Table, end_of};
 use oxbloom_filter::{DecodeError, Error};
-
-/// A generator of deterministic random numbers (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ (word >> 31)
-    }
-}
 
 fn hash(number: u64) -> Hash {
     Hash::xxh3(&number.to_le_bytes(), 42)
@@ -69,17 +58,17 @@ fn removal_is_exact() {
             for round in 0..12 {
                 let grows = round % 2 == 0;
                 for _ in 0..if growing { 60_000 } else { 6_000 } {
-                    let adds = random.next() % 4 < if grows { 3 } else { 1 };
+                    let adds = random.below(4) < if grows { 3 } else { 1 };
                     if adds {
-                        let number = match random.next() % 3 {
-                            0 if !present.is_empty() => present[(random.next() % present.len() as u64) as usize],
-                            _ => random.next(),
+                        let number = match random.below(3) {
+                            0 if !present.is_empty() => random.one_of(&present),
+                            _ => random.next_u64(),
                         };
                         add(&mut table, number);
                         *model.entry(number).or_default() += 1;
                         present.push(number);
                     } else if !present.is_empty() {
-                        let index = (random.next() % present.len() as u64) as usize;
+                        let index = random.below(present.len() as u64) as usize;
                         let number = present.swap_remove(index);
                         assert!(table.remove(hash(number)));
                         let count = model.get_mut(&number).unwrap();

@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 
 use bloomfilter::Bloom;
+use models::random::Random;
 use oxbloom_filter::internals::codec::valkey::{decode_payload, encode_payload};
 use oxbloom_filter::internals::{CreateParams, ErrorRate, FIXED_SEED, Growth, Layout, codec};
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Prediction};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::{built, by, insert_in_batches, item, read_values, through_a_client, through_a_file, values, whole};
 
@@ -146,38 +146,26 @@ fn payload(filter: &Filter) -> Vec<u8> {
     encode_payload(filter).unwrap().unwrap()
 }
 
-/// Random numbers that repeat.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 += 1;
-        xxh3_64(&self.0.to_le_bytes())
+/// Returns random parameters.
+fn any_given(random: &mut Random) -> Given {
+    Given {
+        capacity: random.one_of(&[1, 2, 3, 7, 10, 50, 100, 333]),
+        error_rate: random.one_of(&[0.999, 0.5, 0.1, 0.01, 0.013, 0.001, 1e-6, 1e-12]),
+        tightening: random.one_of(&[0.5, 0.5, 0.9, 0.3, 0.99]),
+        expansion: random.one_of(&[0, 1, 2, 2, 3, 5]),
+        seed: if random.chance(25) { FIXED_SEED } else { [random.next_u64() as u8; 32] },
     }
+}
 
-    fn of<T: Copy>(&mut self, values: &[T]) -> T {
-        values[self.next() as usize % values.len()]
-    }
-
-    fn given(&mut self) -> Given {
-        Given {
-            capacity: self.of(&[1, 2, 3, 7, 10, 50, 100, 333]),
-            error_rate: self.of(&[0.999, 0.5, 0.1, 0.01, 0.013, 0.001, 1e-6, 1e-12]),
-            tightening: self.of(&[0.5, 0.5, 0.9, 0.3, 0.99]),
-            expansion: self.of(&[0, 1, 2, 2, 3, 5]),
-            seed: if self.next().is_multiple_of(4) { FIXED_SEED } else { [self.next() as u8; 32] },
-        }
-    }
-
-    fn items(&mut self) -> Vec<Vec<u8>> {
-        let universe = self.of(&[10, 100, 1000]);
-        let count = self.next() % 400;
-        let mut item = || {
-            let number = self.next() % universe;
-            vec![number as u8; (number / 3) as usize % 70].into_iter().chain(number.to_le_bytes()).collect()
-        };
-        (0..count).map(|_| item()).collect()
-    }
+/// Returns up to 400 items, with repetitions.
+fn any_items(random: &mut Random) -> Vec<Vec<u8>> {
+    let universe = random.one_of(&[10, 100, 1000]);
+    let count = random.below(400);
+    let mut item = || {
+        let number = random.below(universe);
+        vec![number as u8; (number / 3) as usize % 70].into_iter().chain(number.to_le_bytes()).collect()
+    };
+    (0..count).map(|_| item()).collect()
 }
 
 #[test]
@@ -199,16 +187,16 @@ fn bits_and_sizes_are_those_of_the_known_vectors() {
 fn random_filters_have_the_bits_and_answers_of_valkey_bloom() {
     let mut random = Random(0);
     for round in 0..3000 {
-        let given = random.given();
-        let items = random.items();
+        let given = any_given(&mut random);
+        let items = any_items(&mut random);
         let mut oracle = Oracle::new(given);
         let mut filter = given.create();
-        for part in items.chunks(1 + random.next() as usize % 150) {
+        for part in items.chunks(1 + random.below(150) as usize) {
             let expected: Vec<_> = part.iter().map(|item| oracle.insert(item)).collect();
-            let sizes = random.of(&[&[1][..], &[64], &[3, 17]]);
+            let sizes = random.one_of(&[&[1][..], &[64], &[3, 17]]);
             assert_eq!(insert_in_batches(&mut filter, part, sizes), expected, "round {round}: {given:?}");
             assert!(payload(&filter) == oracle.payload(), "round {round}: {given:?}");
-            filter = match random.next() % 4 {
+            filter = match random.below(4) {
                 0 => loaded(&oracle.payload()).unwrap(),
                 1 => through_a_file(&filter),
                 2 => through_a_client(&filter),

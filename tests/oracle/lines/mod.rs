@@ -5,7 +5,7 @@ pub(crate) mod cuckoo;
 
 use std::fmt;
 
-use testkit::random::Random;
+use models::random::Random;
 
 /// A command and its arguments, which may be any bytes.
 #[derive(Clone, Debug)]

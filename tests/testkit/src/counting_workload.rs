@@ -3,9 +3,9 @@
 use redis::Connection;
 
 use crate::command::{item, many};
-use crate::counting_model::CountingModel;
-use crate::random::Random;
 use crate::wire::{Reply, Wire};
+use models::counting::CountingModel;
+use models::random::Random;
 
 /// The number of different items.
 const ITEMS: u64 = 2000;

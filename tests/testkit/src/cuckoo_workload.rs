@@ -5,8 +5,8 @@ use redis::{Connection, Value};
 use crate::command::{ABSENT, ask, item, many, raw, run, run_words};
 use crate::info::{filter_info, layout_of};
 use crate::key_commands::run_on_key;
-use crate::keyspace_model::KeyspaceModel;
-use crate::random::Random;
+use models::keyspace::KeyspaceModel;
+use models::random::Random;
 
 /// The number of keys in random commands.
 const KEYS: u64 = 4;

@@ -7,7 +7,7 @@ use redis::{Connection, Value};
 
 use crate::command::{ABSENT, ask, error_text, item, many, run, run_words};
 use crate::info::{filter_info, info_field, layout_of};
-use crate::random::Random;
+use models::random::Random;
 
 /// A filter's key, and every item that the server acknowledged.
 #[derive(Clone, Debug)]

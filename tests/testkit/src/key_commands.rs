@@ -3,8 +3,8 @@
 use redis::{Connection, Value};
 
 use crate::command::{ask, run, run_words};
-use crate::keyspace_model::KeyspaceModel;
-use crate::random::Random;
+use models::keyspace::KeyspaceModel;
+use models::random::Random;
 
 /// Deletes, copies or renames a key, or restores a dump of it, in the server and in the model. Returns the command.
 pub(crate) fn run_on_key<T: Clone + Ord>(

@@ -6,9 +6,9 @@ use crate::command::{ask, item, many, raw, run, run_words};
 use crate::cuckoo_workload::CuckooWorkload;
 use crate::info::{filter_info, info_field, is_filter};
 use crate::key_commands::run_on_key;
-use crate::keyspace_model::KeyspaceModel;
-use crate::random::Random;
 use crate::server::wait_until;
+use models::keyspace::KeyspaceModel;
+use models::random::Random;
 
 /// The number of keys in random commands.
 const KEYS: u64 = 6;

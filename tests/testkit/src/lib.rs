@@ -3,15 +3,11 @@
 //! - [`server`], [`modules`]: real servers, started on free ports in temporary folders;
 //! - [`command`], [`wire`]: clients; [`wire`] shows replies unchanged, errors within arrays included;
 //! - [`clock`]: servers whose clock the tests stop, for filters that forget;
-//! - [`counting_model`], [`keyspace_model`]: models of the items that a filter, or the filters of a key space, must
-//!   contain;
 //! - [`filter_model`], [`counting_workload`], [`cuckoo_workload`], [`windowed_workload`], [`keyspace_workload`]: filters
 //!   on a server with such models, and random commands that are checked against them;
-//! - [`history`]: a checker of what clients of several servers saw;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
 //! - [`payload`], [`forgery`]: DUMP payloads and their parts, and filters with forged numbers;
-//! - [`proxy`], [`memory`], [`failing_writes`]: links that break, servers short of memory, writes that fail;
-//! - [`random`]: reproducible random numbers.
+//! - [`proxy`], [`memory`], [`failing_writes`]: links that break, servers short of memory, writes that fail.
 //!
 //! Environment variables with paths:
 //!
@@ -26,16 +22,13 @@
 
 pub mod clock;
 pub mod command;
-pub mod counting_model;
 pub mod counting_workload;
 pub mod cuckoo_workload;
 pub mod failing_writes;
 pub mod filter_model;
 pub mod forgery;
-pub mod history;
 pub mod info;
 mod key_commands;
-pub mod keyspace_model;
 pub mod keyspace_workload;
 pub mod memory;
 pub mod modules;
@@ -43,7 +36,6 @@ pub mod packing;
 pub mod payload;
 pub mod persistence;
 pub mod proxy;
-pub mod random;
 pub mod replication;
 pub mod server;
 pub mod windowed_workload;

@@ -1,6 +1,6 @@
 //! Packs items as clients do, and unpacks the replies.
 
-use crate::random::Random;
+use models::random::Random;
 
 /// A way to pack items.
 #[derive(Clone, Copy, Debug, PartialEq)]

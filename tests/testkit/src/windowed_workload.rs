@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use redis::Connection;
 
 use crate::command::{ask, item, many};
-use crate::random::Random;
 use crate::wire::{Reply, Wire};
+use models::random::Random;
 
 /// The number of different items.
 const ITEMS: u64 = 1000;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::counting_model::CountingModel;
+use crate::counting::CountingModel;
 
 /// The filters of a server by key. A key without a filter is absent.
 #[derive(Debug)]
