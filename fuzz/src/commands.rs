@@ -97,7 +97,7 @@ const MAX_WORDS: u8 = 31;
 /// The maximum number of items of a code [`ITEMS`].
 const MAX_ITEMS: u8 = 63;
 
-/// The key spaces of the server, of its follower, and of a server that loads its rewritten append-only file.
+/// The instances: the server, its follower, and a server that loads its rewritten append-only file.
 const SERVER: usize = 0;
 const FOLLOWER: usize = 1;
 const RESTARTED: usize = 2;

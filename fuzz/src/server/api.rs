@@ -136,7 +136,7 @@ functions! {
     RedisModule_SaveUnsigned: save_unsigned,
     RedisModule_ServerInfoGetFieldUnsigned: server_info_get_field_unsigned,
     RedisModule_GetExpire: get_expire,
-    RedisModule_SetAbsExpire: set_expire,
+    RedisModule_SetAbsExpire: set_abs_expire,
     RedisModule_SetExpire: set_expire,
     RedisModule_SetModuleAttribs: set_module_attribs,
     RedisModule_SetModuleOptions: set_module_options,

@@ -22,9 +22,9 @@ pub(super) fn raise(event: Event, key: &[u8]) {
     }
     let is_poor = OUT_OF_MEMORY.replace(false);
     let call = with(|state| mem::take(&mut state.call));
-    let exists = if super::is_cuckoo(call.space, key) { b"CF.EXISTS" } else { b"BF.EXISTS" };
+    let exists = if super::is_cuckoo(call.instance, key) { b"CF.EXISTS" } else { b"BF.EXISTS" };
     let words = [exists, key, b"item"].map(<[u8]>::to_vec);
-    let outcome = run(call.space, &words, Circumstances::default()).expect("a command of the module");
+    let outcome = run(call.instance, &words, Circumstances::default()).expect("a command of the module");
     let is_sound = if event == Event::New { !outcome.reply.is_error() } else { outcome.reply == Reply::Integer(0) };
     assert!(is_sound, "{words:?}: {:?}", outcome.reply);
     OUT_OF_MEMORY.set(is_poor);

@@ -8,13 +8,13 @@ use redis_module::raw;
 
 use super::keys::{keys, module_value};
 use super::strings::bytes;
-use super::{OK, SPACES, with};
+use super::{INSTANCES, OK, with};
 
 /// Panics unless INFO shows the right numbers of filters, layers, bytes and items.
 pub(crate) fn check_figures() {
     let mut expected = [0; 4];
-    for space in 0..SPACES {
-        for (_, value, _) in keys(space).iter().filter_map(|key| module_value(space, key)) {
+    for instance in 0..INSTANCES {
+        for (_, value, _) in keys(instance).iter().filter_map(|key| module_value(instance, key)) {
             // SAFETY: all values of the module's types are filters, and nothing changes this one now.
             let filter = unsafe { &*value.cast::<Filter>() };
             let weights = [1, filter.num_layers() as u64, filter.memory_usage() as u64, filter.len()];
@@ -106,10 +106,6 @@ pub(super) unsafe extern "C" fn log(
     if level == b"warning" {
         with(|state| state.warnings.push(message));
     }
-}
-
-pub(super) unsafe extern "C" fn milliseconds() -> raw::mstime_t {
-    0
 }
 
 /// Returns 0: no command has a client.

@@ -1,5 +1,6 @@
-//! Key spaces: the server's operations on keys, and the module's open keys.
+//! The keys of each instance: the server's operations on them, and the module's open keys.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
@@ -9,8 +10,24 @@ use redis_module::raw;
 
 use super::events::{self, Event};
 use super::strings::{Strings, buffer, text};
-use super::{Call, Circumstances, ERR, OK, SPACES, call_module, check_leaks, with};
+use super::{Call, Circumstances, ERR, INSTANCES, OK, call_module, check_leaks, with};
 use crate::decoding::MEMORY_LIMIT;
+
+/// A server: its keys and its clock.
+#[derive(Default)]
+pub(super) struct Instance {
+    keys: BTreeMap<Vec<u8>, Slot>,
+    /// The time, in milliseconds since 1970.
+    clock: i64,
+}
+
+struct Slot {
+    value: Value,
+    /// The time at which the key expires.
+    expires_at: Option<i64>,
+    /// True if the key is deleted as soon as the module opens it.
+    is_over: bool,
+}
 
 /// The value of a key.
 pub(super) enum Value {
@@ -25,14 +42,14 @@ pub(super) struct Key {
     is_writable: bool,
 }
 
-/// Returns the keys of a space, in order.
-pub(crate) fn keys(space: usize) -> Vec<Vec<u8>> {
-    with(|state| state.spaces[space].keys().cloned().collect())
+/// Returns the keys of an instance, in order.
+pub(crate) fn keys(instance: usize) -> Vec<Vec<u8>> {
+    with(|state| state.instances[instance].keys.keys().cloned().collect())
 }
 
 /// Returns the digest of a filter, which is equal for equal filters, or `None` if there is no filter.
-pub(crate) fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
-    let (_, value, methods) = module_value(space, key)?;
+pub(crate) fn digest(instance: usize, key: &[u8]) -> Option<Vec<u8>> {
+    let (_, value, methods) = module_value(instance, key)?;
     let mut digest = Vec::new();
     let usage = methods.mem_usage.expect("a callback");
     let effort = methods.free_effort.expect("a callback");
@@ -46,8 +63,8 @@ pub(crate) fn digest(space: usize, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the bytes that a filter would allocate to add items; 0 if there is no filter.
-pub(crate) fn growth(space: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
-    let Some((_, value, _)) = module_value(space, key) else { return 0 };
+pub(crate) fn growth(instance: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
+    let Some((_, value, _)) = module_value(instance, key) else { return 0 };
     // SAFETY: all values of the module's types are filters, and nothing changes this one now.
     let mut copy = unsafe { &*value.cast::<Filter>() }.try_clone().expect("little memory");
     let hashes: Vec<_> = items.iter().map(|item| copy.hash(item)).collect();
@@ -74,47 +91,61 @@ pub(crate) const VALKEY: usize = 3;
 pub(crate) const CLASSIC: usize = 4;
 
 /// Returns the type of a key's value, if it is one of the module's types.
-pub(crate) fn data_type(space: usize, key: &[u8]) -> Option<usize> {
-    module_value(space, key).map(|(data_type, ..)| data_type)
+pub(crate) fn data_type(instance: usize, key: &[u8]) -> Option<usize> {
+    module_value(instance, key).map(|(data_type, ..)| data_type)
 }
 
 /// Returns true if a key has a cuckoo filter.
-pub(crate) fn is_cuckoo(space: usize, key: &[u8]) -> bool {
-    [NATIVE_CUCKOO, CUCKOO].map(Some).contains(&data_type(space, key))
+pub(crate) fn is_cuckoo(instance: usize, key: &[u8]) -> bool {
+    [NATIVE_CUCKOO, CUCKOO].map(Some).contains(&data_type(instance, key))
 }
 
 /// Returns the type, the value and the type's methods, if the value of a key is of one of the module's types.
-pub(super) fn module_value(space: usize, key: &[u8]) -> Option<(usize, *mut c_void, raw::RedisModuleTypeMethods)> {
-    with(|state| match state.spaces[space].get(key) {
-        Some(&Value::Module(data_type, value)) => Some((data_type, value, state.types[data_type].methods)),
+pub(super) fn module_value(instance: usize, key: &[u8]) -> Option<(usize, *mut c_void, raw::RedisModuleTypeMethods)> {
+    with(|state| match state.instances[instance].keys.get(key) {
+        Some(&Slot { value: Value::Module(data_type, value), .. }) => {
+            Some((data_type, value, state.types[data_type].methods))
+        }
         _ => None,
     })
 }
 
 /// Sets the value of a key to a text.
-pub(crate) fn set_text(space: usize, key: &[u8]) {
-    put(space, key, Value::Text);
+pub(crate) fn set_text(instance: usize, key: &[u8]) {
+    put(instance, key, Value::Text);
 }
 
-pub(super) fn put(space: usize, key: &[u8], value: Value) {
-    delete(space, key);
-    with(|state| state.spaces[space].insert(key.to_vec(), value));
+/// Sets the value of a key. The previous value and expiry are removed.
+pub(super) fn put(instance: usize, key: &[u8], value: Value) {
+    remove(instance, key);
+    let slot = Slot { value, expires_at: None, is_over: false };
+    with(|state| state.instances[instance].keys.insert(key.to_vec(), slot));
+}
+
+/// Calls `f` with the slot of a key, if it exists.
+fn with_slot<T>(instance: usize, key: &[u8], f: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+    with(|state| state.instances[instance].keys.get_mut(key).map(f))
+}
+
+/// Sets the address of a filter that was moved.
+pub(super) fn set_address(instance: usize, key: &[u8], address: *mut c_void) {
+    with_slot(instance, key, |slot| {
+        if let Value::Module(_, value) = &mut slot.value {
+            *value = address;
+        }
+    });
 }
 
 /// Deletes a key, if it exists.
-pub(crate) fn delete(space: usize, key: &[u8]) {
-    remove(space, key);
+pub(crate) fn delete(instance: usize, key: &[u8]) {
+    remove(instance, key);
     check_leaks();
 }
 
-/// Removes a key from its space, and frees its value.
-fn remove(space: usize, key: &[u8]) {
-    let removed = with(|state| {
-        state.expired.remove(&(space, key.to_vec()));
-        state.expire_times.remove(&(space, key.to_vec()));
-        state.spaces[space].remove(key)
-    });
-    if let Some(Value::Module(number, value)) = removed {
+/// Removes a key, and frees its value.
+fn remove(instance: usize, key: &[u8]) {
+    let removed = with(|state| state.instances[instance].keys.remove(key));
+    if let Some(Slot { value: Value::Module(number, value), .. }) = removed {
         let free = with(|state| state.types[number].methods.free).expect("a callback");
         // SAFETY: the module created the value, which is not used after this call.
         unsafe { free(value) };
@@ -122,49 +153,56 @@ fn remove(space: usize, key: &[u8]) {
 }
 
 /// Makes a key expire when the module opens it, or at [`delete_expired`].
-pub(crate) fn expire(space: usize, key: &[u8]) {
-    with(|state| state.expired.insert((space, key.to_vec())));
+pub(crate) fn expire(instance: usize, key: &[u8]) {
+    with_slot(instance, key, |slot| slot.is_over = true);
 }
 
 /// Sets the time at which a key expires.
-pub(crate) fn set_expire_time(space: usize, key: &[u8], time: i64) {
-    with(|state| state.expire_times.insert((space, key.to_vec()), time));
+pub(crate) fn set_expire_time(instance: usize, key: &[u8], time: i64) {
+    with_slot(instance, key, |slot| slot.expires_at = Some(time));
 }
 
 /// Returns the time at which a key expires, if it does.
-pub(crate) fn expire_time(space: usize, key: &[u8]) -> Option<i64> {
-    with(|state| state.expire_times.get(&(space, key.to_vec())).copied())
+pub(crate) fn expire_time(instance: usize, key: &[u8]) -> Option<i64> {
+    with_slot(instance, key, |slot| slot.expires_at)?
 }
 
-/// Deletes the keys that have expired and were not opened.
+/// Deletes the keys that have expired and were not opened. Keys do not expire by themselves when the clock advances.
 pub(crate) fn delete_expired() {
-    with(|state| std::mem::take(&mut state.expired)).iter().for_each(|(space, key)| delete(*space, key));
+    let is_over = |instance, key: &[u8]| with_slot(instance, key, |slot| slot.is_over) == Some(true);
+    for instance in 0..INSTANCES {
+        keys(instance).iter().filter(|key| is_over(instance, key)).for_each(|key| delete(instance, key));
+    }
 }
 
 /// Deletes everything.
 pub(crate) fn flush() {
-    (0..SPACES).for_each(|space| keys(space).iter().for_each(|key| delete(space, key)));
+    (0..INSTANCES).for_each(|instance| keys(instance).iter().for_each(|key| delete(instance, key)));
 }
 
 /// Renames a key. Returns true if it existed.
-pub(crate) fn rename(space: usize, from: &[u8], to: &[u8]) -> bool {
-    let value = with(|state| state.spaces[space].remove(from));
-    value.map(|value| put(space, to, value)).is_some()
+pub(crate) fn rename(instance: usize, from: &[u8], to: &[u8]) -> bool {
+    let Some(slot) = with(|state| state.instances[instance].keys.remove(from)) else { return false };
+    delete(instance, to);
+    with(|state| state.instances[instance].keys.insert(to.to_vec(), slot));
+    true
 }
 
-/// Copies a filter. Returns true if the module could copy it.
-pub(crate) fn copy(space: usize, from: &[u8], to: &[u8], circumstances: Circumstances) -> bool {
-    let Some((data_type, value, methods)) = module_value(space, from) else { return false };
-    with(|state| state.call = Call { circumstances, space, ..Call::default() });
+/// Copies a filter, and the time at which it expires. Returns true if the module could copy it.
+pub(crate) fn copy(instance: usize, from: &[u8], to: &[u8], circumstances: Circumstances) -> bool {
+    let Some((data_type, value, methods)) = module_value(instance, from) else { return false };
+    with(|state| state.call = Call { circumstances, instance, ..Call::default() });
     let names = Strings::new(&[from.to_vec(), to.to_vec()]);
     // SAFETY: the module created the value, and the names outlive the call.
     let copy = call_module(|| unsafe { methods.copy.expect("a callback")(names.0[0], names.0[1], value) });
     drop(names);
     check_leaks();
-    if !copy.is_null() {
-        put(space, to, Value::Module(data_type, copy));
+    if copy.is_null() {
+        return false;
     }
-    !copy.is_null()
+    put(instance, to, Value::Module(data_type, copy));
+    expire_time(instance, from).into_iter().for_each(|time| set_expire_time(instance, to, time));
+    true
 }
 
 /// Returns the handle of a data type: an address without an object.
@@ -196,19 +234,18 @@ pub(super) unsafe extern "C" fn open_key(
     // SAFETY: the string comes from the mock.
     let name = unsafe { text(name) };
     let is_writable = mode as u32 & raw::REDISMODULE_WRITE != 0;
-    let (space, has_expired) = with(|state| {
+    let instance = with(|state| {
         let call = &state.call;
         let is_named = call.keys.iter().any(|&position| call.words.get(position).is_some_and(|word| word == name));
         assert!(is_named, "the command does not name this key: {name:?}");
         assert!(call.may_write || !is_writable);
-        (call.space, state.expired.contains(&(call.space, name.to_vec())))
+        call.instance
     });
-    if has_expired {
-        remove(space, name);
+    if with_slot(instance, name, |slot| slot.is_over) == Some(true) {
+        remove(instance, name);
         events::raise(Event::Expired, name);
     }
-    let is_there = with(|state| state.spaces[space].contains_key(name));
-    if !is_there && !is_writable {
+    if with_slot(instance, name, |_| ()).is_none() && !is_writable {
         events::raise(Event::Keymiss, name);
         return ptr::null_mut();
     }
@@ -226,7 +263,7 @@ pub(super) unsafe extern "C" fn close_key(key: *mut raw::RedisModuleKey) {
 pub(super) fn with_value<T>(key: *mut raw::RedisModuleKey, f: impl FnOnce(Option<&Value>) -> T) -> T {
     // SAFETY: the key is open.
     let key = unsafe { &*key.cast::<Key>() };
-    with(|state| f(state.spaces[state.call.space].get(&key.name)))
+    with(|state| f(state.instances[state.call.instance].keys.get(&key.name).map(|slot| &slot.value)))
 }
 
 pub(super) unsafe extern "C" fn key_type(key: *mut raw::RedisModuleKey) -> c_int {
@@ -253,31 +290,43 @@ pub(super) unsafe extern "C" fn module_type_set_value(
     // SAFETY: the key is open.
     let key = unsafe { &*key.cast::<Key>() };
     assert!(key.is_writable && !value.is_null());
-    let space = with(|state| state.call.space);
-    remove(space, &key.name);
-    with(|state| state.spaces[space].insert(key.name.clone(), Value::Module(data_type.addr() - 1, value)));
+    let instance = with(|state| state.call.instance);
+    put(instance, &key.name, Value::Module(data_type.addr() - 1, value));
     events::raise(Event::New, &key.name);
     OK
 }
 
-/// Sets the time at which a key expires. The current time is always 0, so an absolute time is equal to a relative one.
-/// Returns the time to live of a key, or -1 if it has none. The time is always 0.
+/// Returns the time of the running command's instance.
+pub(super) unsafe extern "C" fn milliseconds() -> raw::mstime_t {
+    with(|state| state.instances[state.call.instance].clock)
+}
+
+/// Returns the time to live of a key, or -1 if it has none.
 pub(super) unsafe extern "C" fn get_expire(key: *mut raw::RedisModuleKey) -> raw::mstime_t {
     // SAFETY: the key is open.
     let name = unsafe { &(*key.cast::<Key>()).name };
-    expire_time(with(|state| state.call.space), name).unwrap_or(-1)
+    with(|state| {
+        let instance = &state.instances[state.call.instance];
+        let time = instance.keys.get(name).and_then(|slot| slot.expires_at);
+        time.map_or(-1, |time| (time - instance.clock).max(0))
+    })
 }
 
-pub(super) unsafe extern "C" fn set_expire(key: *mut raw::RedisModuleKey, time: raw::mstime_t) -> c_int {
+/// Sets the time to live of a key.
+pub(super) unsafe extern "C" fn set_expire(key: *mut raw::RedisModuleKey, left: raw::mstime_t) -> c_int {
+    assert!(left >= 0);
+    // SAFETY: `set_abs_expire` has the same contract as this function.
+    unsafe { set_abs_expire(key, milliseconds().saturating_add(left)) }
+}
+
+/// Sets the time at which a key expires.
+pub(super) unsafe extern "C" fn set_abs_expire(key: *mut raw::RedisModuleKey, time: raw::mstime_t) -> c_int {
     // SAFETY: the key is open.
     let Key { name, is_writable } = unsafe { &*key.cast::<Key>() };
     assert!(*is_writable && time >= 0);
-    let space = with(|state| state.call.space);
-    if !with(|state| state.spaces[space].contains_key(name)) {
-        return ERR;
-    }
-    set_expire_time(space, name, time);
-    OK
+    let instance = with(|state| state.call.instance);
+    let set = with_slot(instance, name, |slot| slot.expires_at = Some(time));
+    if set.is_some() { OK } else { ERR }
 }
 
 pub(super) unsafe extern "C" fn signal_modified_key(

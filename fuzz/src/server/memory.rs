@@ -5,20 +5,20 @@ use std::ptr;
 
 use redis_module::raw;
 
-use super::keys::{Value, module_value};
+use super::keys::{module_value, set_address};
 use super::strings::{Strings, bytes};
 use super::{OK, OUT_OF_MEMORY, check_leaks, with};
 
 /// Defragments a filter: moves some of its allocations.
-pub(crate) fn defragment(space: usize, key: &[u8]) {
-    let Some((data_type, mut value, methods)) = module_value(space, key) else { return };
+pub(crate) fn defragment(instance: usize, key: &[u8]) {
+    let Some((_, mut value, methods)) = module_value(instance, key) else { return };
     let name = Strings::new(&[key.to_vec()]);
     with(|state| state.cursor = 0);
     // SAFETY: the module created the value, and the name outlives the call.
     while unsafe { methods.defrag.expect("a callback")(ptr::null_mut(), name.0[0], &raw mut value) } != 0 {}
     drop(name);
     check_leaks();
-    with(|state| state.spaces[space].insert(key.to_vec(), Value::Module(data_type, value)));
+    set_address(instance, key, value);
 }
 
 pub(super) unsafe extern "C" fn alloc(bytes: usize) -> *mut c_void {

@@ -7,7 +7,7 @@
 //! may do.
 //!
 //! ```text
-//!  run(space, words) ── callback ──► module ── OpenKey, ReplyWith…, Replicate ──► STATE ──► Outcome
+//!  run(instance, words) ── callback ──► module ── OpenKey, ReplyWith…, Replicate ──► STATE ──► Outcome
 //! ```
 //!
 //! A process has one mock server, since the module stores the server's functions in statics. It supports one thread.
@@ -40,7 +40,7 @@ use redis_module::raw;
 
 use api::context;
 use configuration::Setting;
-use keys::Value;
+use keys::Instance;
 use registration::{Command, DataType};
 use replies::Part;
 use strings::Strings;
@@ -92,7 +92,7 @@ pub(crate) struct Outcome {
 #[derive(Default)]
 struct Call {
     circumstances: Circumstances,
-    space: usize,
+    instance: usize,
     words: Words,
     /// The positions of the keys that the module may open.
     keys: BTreeSet<usize>,
@@ -108,8 +108,8 @@ struct Call {
     signalled: BTreeSet<Vec<u8>>,
 }
 
-/// The number of key spaces: one for the server, and two for servers that run its replicated or rewritten commands.
-pub(crate) const SPACES: usize = 3;
+/// The number of instances: servers with keys and a clock of their own. All of them run the same module.
+pub(crate) const INSTANCES: usize = 3;
 
 #[derive(Default)]
 struct State {
@@ -118,16 +118,12 @@ struct State {
     settings: BTreeMap<Vec<u8>, Setting>,
     /// The command filters, which are never removed: the module registers its filter once.
     filters: Vec<unsafe extern "C" fn(*mut raw::RedisModuleCommandFilterCtx)>,
-    spaces: [BTreeMap<Vec<u8>, Value>; SPACES],
+    instances: [Instance; INSTANCES],
     call: Call,
     warnings: Vec<String>,
     /// The module's callback for INFO.
     info: Option<unsafe extern "C" fn(*mut raw::RedisModuleInfoCtx, c_int)>,
     figures: BTreeMap<String, u64>,
-    /// Keys that are deleted as soon as the module opens them, by space.
-    expired: BTreeSet<(usize, Vec<u8>)>,
-    /// The times at which keys expire, by space. The clock never advances.
-    expire_times: BTreeMap<(usize, Vec<u8>), i64>,
     /// True while the listener runs. It does not get the events that it causes itself.
     is_listening: bool,
     random: u64,
@@ -161,14 +157,14 @@ pub(crate) fn load(age: Age, arguments: &[Vec<u8>]) -> Result<(), String> {
 }
 
 /// Runs a command of the module. Returns `None` if it has no command of this name.
-pub(crate) fn run(space: usize, words: &[Vec<u8>], circumstances: Circumstances) -> Option<Outcome> {
+pub(crate) fn run(instance: usize, words: &[Vec<u8>], circumstances: Circumstances) -> Option<Outcome> {
     let name = words.first()?.to_ascii_lowercase();
     let command = with(|state| state.commands.get(&name).copied())?;
     let strings = Strings::new(words);
     let filters = with(|state| state.filters.clone());
     // SAFETY: the strings outlive the call.
     filters.iter().for_each(|filter| unsafe { filter(ptr::from_ref(&strings).cast_mut().cast()) });
-    let call = Call { circumstances, space, words: words.to_vec(), is_request: true, ..Call::default() };
+    let call = Call { circumstances, instance, words: words.to_vec(), is_request: true, ..Call::default() };
     with(|state| state.call = call);
     if command.reports_keys {
         command.call(&strings);

@@ -21,8 +21,8 @@ pub(super) struct Stream<'a> {
 }
 
 /// Returns the type of a filter, by number, and its file.
-pub(crate) fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
-    let (data_type, value, methods) = module_value(space, key)?;
+pub(crate) fn save(instance: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
+    let (data_type, value, methods) = module_value(instance, key)?;
     let mut stream = Stream::reading(&[]);
     // SAFETY: the module created the value, and the stream outlives the call.
     unsafe { methods.rdb_save.expect("a callback")(stream.as_raw(), value) };
@@ -33,7 +33,7 @@ pub(crate) fn save(space: usize, key: &[u8]) -> Option<(usize, Vec<u8>)> {
 /// Restores a key from a file, whose version differs from the current one by `versions_on`. Returns true if the file is
 /// valid.
 pub(crate) fn restore(
-    space: usize,
+    instance: usize,
     key: &[u8],
     (data_type, file): (usize, &[u8]),
     versions_on: c_int,
@@ -44,7 +44,7 @@ pub(crate) fn restore(
     else {
         return false;
     };
-    with(|state| state.call = Call { circumstances, space, ..Call::default() });
+    with(|state| state.call = Call { circumstances, instance, ..Call::default() });
     let mut stream = Stream::reading(file);
     let load = methods.rdb_load.expect("a callback");
     // SAFETY: the stream outlives the call.
@@ -59,13 +59,13 @@ pub(crate) fn restore(
         unsafe { methods.free.expect("a callback")(value) };
         return false;
     }
-    put(space, key, Value::Module(data_type, value));
+    put(instance, key, Value::Module(data_type, value));
     true
 }
 
 /// Returns the commands that restore a filter.
-pub(crate) fn rewrite(space: usize, key: &[u8]) -> Vec<Words> {
-    let Some((_, value, methods)) = module_value(space, key) else { return Vec::new() };
+pub(crate) fn rewrite(instance: usize, key: &[u8]) -> Vec<Words> {
+    let Some((_, value, methods)) = module_value(instance, key) else { return Vec::new() };
     let mut stream = Stream::reading(&[]);
     let name = Strings::new(&[key.to_vec()]);
     // SAFETY: the module created the value, and the stream and the name outlive the call.
