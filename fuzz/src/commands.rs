@@ -237,14 +237,7 @@ impl Session {
         let had_filter = words.get(1).is_some_and(|key| self.digests.contains_key(key));
         let replicate = || {
             for words in &outcome.replicated {
-                if let [name, key, time] = words.as_slice()
-                    && name == b"PEXPIREAT"
-                {
-                    server::set_expire_time(FOLLOWER, key, whole_number(time).expect("a time"));
-                    continue;
-                }
-                let followed = server::run(FOLLOWER, words, following).expect("a command of the module");
-                assert!(!followed.reply.is_error(), "{words:?}: {:?}", followed.reply);
+                assert!(server::apply(FOLLOWER, words, following), "{words:?}");
             }
         };
         if had_filter {

@@ -53,6 +53,7 @@ pub(crate) use keys::{
 };
 pub(crate) use memory::defragment;
 pub(crate) use rdb::{restore, rewrite, save};
+pub(crate) use replication::apply;
 pub(crate) use replies::Reply;
 pub(crate) use strings::whole_number;
 
