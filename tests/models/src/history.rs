@@ -102,7 +102,10 @@ pub fn judge(servers: usize, history: &[Event]) -> Result<usize, String> {
         Event { completed, .. } => completed,
     });
     for index in order {
-        judge.apply(index).map_err(|violation| format!("event {index}, {:?}: {violation}", history[index]))?;
+        let Event { server, completed, clock, .. } = history[index];
+        judge.apply(index).map_err(|violation| {
+            format!("event {index} on server {server} at {completed}, when its clock was {clock}: {violation}")
+        })?;
     }
     Ok(judge.required)
 }
@@ -205,8 +208,12 @@ impl<'a> Judge<'a> {
                 }
             }),
             Action::Healed { digests } => {
-                let differing = digests.iter().position(|digest| *digest != digests[0]);
-                return differing.map_or(Ok(()), |server| Err(format!("server {server} differs from server 0")));
+                for (other, theirs) in digests.iter().enumerate() {
+                    let mut keys = digests[0].keys().chain(theirs.keys());
+                    if let Some(key) = keys.find(|key| digests[0].get(*key) != theirs.get(*key)) {
+                        return Err(format!("{key} differs on servers 0 and {other}"));
+                    }
+                }
             }
             Action::Merge { .. }
             | Action::Remove { .. }
