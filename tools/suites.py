@@ -143,6 +143,11 @@ SUITES |= {
         "CRASH_ROUNDS=${ROUNDS:-1000} cargo test $TESTED --test faults crash -- --nocapture",
         about="Kill servers at random moments, 1000 times (or ROUNDS=5000), and look for lost items",
     ),
+    "simulation": Suite(
+        "SEEDS=${SEEDS:-20000} cargo test --release -p oxbloom-fuzz --test simulation",
+        "setup-build",
+        about="Simulate servers that replicate, restart and fail over, from 20000 seeds (or SEEDS=17..18)",
+    ),
     "site": Suite(
         """
         npm install --prefix tests/site --no-package-lock --no-audit --no-fund --loglevel=error

@@ -26,7 +26,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::decoding::{CUCKOO_FILES, MEMORY_LIMIT, VALKEY_FILE, sealed};
 use super::input::{Reader, item};
 use super::server::{
-    self, Age, CLASSIC, CUCKOO, Circumstances, NATIVE, NATIVE_CUCKOO, Outcome, Reply, VALKEY, Words, whole_number,
+    self, Age, CLASSIC, CUCKOO, Circumstances, INSTANCES, NATIVE, NATIVE_CUCKOO, Outcome, Reply, VALKEY, Words,
+    whole_number,
 };
 
 /// The arguments that bytes below [`ITEM`] stand for. Append new ones at the end, so that the corpus keeps its meaning.
@@ -111,7 +112,7 @@ pub fn commands(bytes: &[u8]) {
     if let Some(mut session) = Session::start(&mut script) {
         while session.step(&mut script).is_some() {}
         session.check_all();
-        server::flush();
+        (0..INSTANCES).for_each(server::flush);
     }
 }
 
@@ -542,7 +543,7 @@ fn items_of<'a>(name: &[u8], words: &'a Words) -> (Cow<'a, [Vec<u8>]>, &'a [Vec<
 }
 
 /// Returns the answers in the reply to a packed command, or none if the reply only counts them.
-fn unpacked(reply: &Reply, count: usize) -> Vec<i64> {
+pub(super) fn unpacked(reply: &Reply, count: usize) -> Vec<i64> {
     let answers = match reply {
         Reply::Bulk(bytes) => bits(bytes, count),
         reply => match reply.elements() {

@@ -6,6 +6,8 @@
 //! - [`forged`]: forges numbers in the headers and chunks of our own filters, and uses what loads, within bounds of time
 //!   and memory;
 //! - [`commands`]: sends arbitrary commands to the whole module in a mock [`server`].
+//!
+//! [`simulation`] is no target: it gets a seed, and runs several such servers, which replicate, restart and fail over.
 
 #![allow(missing_docs, reason = "not published, and most names explain themselves")]
 
@@ -16,4 +18,5 @@ pub mod forgetting;
 pub mod input;
 mod part;
 mod server;
+pub mod simulation;
 mod watchdog;

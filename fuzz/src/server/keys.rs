@@ -175,9 +175,14 @@ pub(crate) fn delete_expired() {
     }
 }
 
-/// Deletes everything.
-pub(crate) fn flush() {
-    (0..INSTANCES).for_each(|instance| keys(instance).iter().for_each(|key| delete(instance, key)));
+/// Sets the clock of an instance, in milliseconds since 1970.
+pub(crate) fn set_clock(instance: usize, time: i64) {
+    with(|state| state.instances[instance].clock = time);
+}
+
+/// Deletes all keys of an instance.
+pub(crate) fn flush(instance: usize) {
+    keys(instance).iter().for_each(|key| delete(instance, key));
 }
 
 /// Renames a key. Returns true if it existed.

@@ -49,7 +49,7 @@ pub(crate) use configuration::{configure, configured};
 pub(crate) use information::check_figures;
 pub(crate) use keys::{
     CLASSIC, CUCKOO, NATIVE, NATIVE_CUCKOO, VALKEY, copy, data_type, delete, delete_expired, digest, expire,
-    expire_time, flush, growth, is_cuckoo, keys, rename, set_expire_time, set_text,
+    expire_time, flush, growth, is_cuckoo, keys, rename, set_clock, set_expire_time, set_text,
 };
 pub(crate) use memory::defragment;
 pub(crate) use rdb::{restore, rewrite, save};
@@ -146,7 +146,7 @@ fn with<T>(f: impl FnOnce(&mut State) -> T) -> T {
 
 /// Loads the module again, with the arguments of `loadmodule`. Returns its log if it fails to load.
 pub(crate) fn load(age: Age, arguments: &[Vec<u8>]) -> Result<(), String> {
-    flush();
+    (0..INSTANCES).for_each(flush);
     with(|state| *state = State { filters: std::mem::take(&mut state.filters), ..State::default() });
     AGE.set(age);
     let strings = Strings::new(arguments);
