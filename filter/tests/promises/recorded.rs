@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, Window};
+use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, InsertOptions, Layout, Window};
 
 use crate::model::{by, item, read_values, values};
 
@@ -19,6 +19,8 @@ fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
     let (native, counting) = (Layout::Native { seed: 7 }, Layout::Counting { seed: 7 });
     let classic = Layout::Classic { stored_expansion: 2 };
     let valkey = Layout::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).unwrap() };
+    let spec = CuckooSpec::new(by(2), 2, 20).unwrap();
+    let (cuckoo, native_cuckoo) = (Layout::Cuckoo { spec }, Layout::NativeCuckoo { seed: 7, spec });
     let params = |capacity, growth, layout| CreateParams {
         error_rate: ErrorRate::new(0.01).unwrap(),
         capacity: NonZeroU64::new(capacity).unwrap(),
@@ -41,6 +43,10 @@ fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
         ("classic-small", params(100, by(2), classic), 3),
         ("classic-grown", params(100, by(2), classic), 500),
         ("classic-fixed", params(1000, Growth::Fixed, classic), 500),
+        ("cuckoo-small", params(128, by(2), cuckoo), 3),
+        ("cuckoo-grown", params(128, by(2), cuckoo), 500),
+        ("native-cuckoo-small", params(128, by(2), native_cuckoo), 3),
+        ("native-cuckoo-grown", params(128, by(2), native_cuckoo), 500),
         ("valkey-small", params(100, by(2), valkey), 3),
         ("valkey-grown", params(100, by(2), valkey), 500),
         ("valkey-fixed", params(1000, Growth::Fixed, valkey), 500),
@@ -58,6 +64,11 @@ fn filled(params: CreateParams, items: u64) -> Filter {
         }
     }
     filter
+}
+
+/// Returns the recorded filters, with their names.
+pub(crate) fn filters() -> impl Iterator<Item = (&'static str, Filter)> {
+    recorded().into_iter().map(|(name, params, items)| (name, filled(params, items)))
 }
 
 #[test]

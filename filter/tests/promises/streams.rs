@@ -1,0 +1,110 @@
+//! Dump streams and payloads, for all kinds of filters.
+
+use oxbloom_filter::internals::codec::{self, Header, Loader, Origin, payload};
+use oxbloom_filter::{DecodeError, Filter};
+
+use crate::model::{chunks, whole};
+use crate::recorded;
+
+type Parts = Vec<(u64, Vec<u8>)>;
+
+/// Returns a filter's dump stream: its header, and then its chunks.
+fn parts(filter: &Filter) -> Parts {
+    let header = (codec::HEADER_CURSOR, codec::encode_header(filter).unwrap());
+    [vec![header], chunks(filter)].concat()
+}
+
+/// Loads a dump stream into at most `max_memory` bytes.
+fn loaded(parts: &[(u64, Vec<u8>)], max_memory: u64) -> Result<Filter, DecodeError> {
+    let encoded = &parts[0].1;
+    let mut loader = Loader::new(&Header::decode(encoded, Origin::Replication)?, encoded, max_memory)?;
+    for (cursor, data) in &parts[1..] {
+        loader.load(*cursor, data)?;
+    }
+    loader.finish()
+}
+
+#[test]
+fn a_stream_is_loaded_only_if_it_is_complete() {
+    for (name, filter) in recorded::filters() {
+        let parts = parts(&filter);
+        assert!(whole(&loaded(&parts, u64::MAX).unwrap()) == whole(&filter), "{name}");
+        for missing in 1..parts.len() {
+            let rest = [&parts[..missing], &parts[missing + 1..]].concat();
+            assert_eq!(loaded(&rest, u64::MAX).err(), Some(DecodeError::Incomplete), "{name} without {missing}");
+        }
+    }
+}
+
+/// Chunks of other projects' filters have no checksums, so their order must show that none is missing.
+#[test]
+fn a_repeated_chunk_does_not_stand_for_a_missing_one() {
+    for (name, filter) in recorded::filters().filter(|(_, filter)| codec::tags(filter).is_none()) {
+        let parts = parts(&filter);
+        let (end, data) = &parts[1];
+        let start = end - data.len() as u64;
+        let [first, second] = [0, 1].map(|index| (start + index + 1, vec![data[index as usize]]));
+        let rest = [&[(*end, data[2..].to_vec())], &parts[2..]].concat();
+        let split = [&parts[..1], &[first.clone(), second], &rest].concat();
+        assert!(whole(&loaded(&split, u64::MAX).unwrap()) == whole(&filter), "{name}");
+        let repeated = [&parts[..1], &[first.clone(), first], &rest].concat();
+        assert_eq!(loaded(&repeated, u64::MAX).err(), Some(DecodeError::Incomplete), "{name}");
+    }
+}
+
+#[test]
+fn a_stream_takes_no_more_memory_than_allowed() {
+    for (name, filter) in recorded::filters() {
+        let memory = filter.memory_usage() as u64;
+        assert!(loaded(&parts(&filter), 2 * memory).is_ok(), "{name}");
+        assert!(
+            filter.is_empty() || loaded(&parts(&filter), memory / 4).err() == Some(DecodeError::OutOfMemory),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn parts_of_a_stream_are_checked_without_their_filter() {
+    for (name, filter) in recorded::filters() {
+        for (cursor, data) in parts(&filter) {
+            assert_eq!(codec::check_chunk(cursor, &data), Ok(()), "{name}, {cursor}");
+            let too_early = data.len() as u64 - 1;
+            assert_eq!(codec::check_chunk(too_early, &data), Err(DecodeError::Corrupt), "{name}, {cursor}");
+        }
+    }
+}
+
+#[test]
+fn a_payload_has_the_same_filter_and_asks_for_its_memory() {
+    for (name, filter) in recorded::filters() {
+        let encoded = payload::encode(&filter).unwrap();
+        assert!(payload::is_payload(&encoded));
+        let mut asked = 0;
+        let mut admit = |bytes| {
+            asked += bytes;
+            true
+        };
+        assert!(whole(&payload::decode(&encoded, &mut admit).unwrap()) == whole(&filter), "{name}");
+        let content: usize = chunks(&filter).iter().map(|(_, data)| data.len()).sum();
+        assert!(asked >= content as u64 / 2, "{name}: {asked} of {content} bytes");
+        assert!(asked == 0 || payload::decode(&encoded, &mut |_| false).err() == Some(DecodeError::OutOfMemory));
+    }
+}
+
+#[test]
+fn a_damaged_payload_is_rejected() {
+    for (name, filter) in recorded::filters() {
+        let mut encoded = payload::encode(&filter).unwrap();
+        for length in (0..encoded.len()).step_by(97).chain(0..encoded.len().min(30)) {
+            let cut = payload::decode(&encoded[..length], &mut |_| true);
+            assert_eq!(cut.err(), Some(DecodeError::Corrupt), "{name}: {length} bytes");
+        }
+        for index in (0..encoded.len()).step_by(97).chain(encoded.len() - 20..encoded.len()) {
+            encoded[index] ^= 0x10;
+            let damaged = payload::decode(&encoded, &mut |_| true);
+            assert_eq!(damaged.err(), Some(DecodeError::Corrupt), "{name}: byte {index}");
+            encoded[index] ^= 0x10;
+        }
+    }
+}
