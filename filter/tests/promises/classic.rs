@@ -264,31 +264,90 @@ fn items_that_cannot_be_counted_are_rejected_in_every_layout() {
     }
 }
 
+/// The numbers of a file, and the number of bytes by which each array is longer than its bits need.
+struct Numbers(VecDeque<u64>, u64);
+
+impl codec::Source for Numbers {
+    type String = Vec<u8>;
+    fn unsigned(&mut self) -> Result<u64, DecodeError> {
+        self.0.pop_front().ok_or(DecodeError::Corrupt)
+    }
+    fn double(&mut self) -> Result<f64, DecodeError> {
+        self.unsigned().map(f64::from_bits)
+    }
+    fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
+        unreachable!("a classic filter is stored as numbers and arrays")
+    }
+    fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
+        Ok(Bytes::zeroed(bytes + self.1)?)
+    }
+}
+
+/// Reads a file of a version that has these numbers, and arrays with `more` bytes than their bits need. `asked` is the
+/// memory that it asks for.
+fn read(version: u64, numbers: &[u64], more: u64, asked: &mut u64) -> Result<Filter, DecodeError> {
+    Encoding::Classic.read(version, &mut Numbers(numbers.to_vec().into(), more), &mut |bytes| {
+        *asked += bytes;
+        true
+    })
+}
+
 #[test]
 fn a_file_with_items_that_cannot_be_counted_is_rejected() {
-    struct Forged(VecDeque<u64>);
-    impl codec::Source for Forged {
-        type String = Vec<u8>;
-        fn unsigned(&mut self) -> Result<u64, DecodeError> {
-            self.0.pop_front().ok_or(DecodeError::Corrupt)
-        }
-        fn double(&mut self) -> Result<f64, DecodeError> {
-            self.unsigned().map(f64::from_bits)
-        }
-        fn string(&mut self) -> Result<Vec<u8>, DecodeError> {
-            unreachable!("a classic filter is stored as numbers and arrays")
-        }
-        fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError> {
-            Ok(Bytes::zeroed(bytes)?)
-        }
-    }
     for (items, expected) in
         [(u64::MAX, Some(DecodeError::Corrupt)), (MAX_ITEMS + 1, Some(DecodeError::Corrupt)), (MAX_ITEMS, None)]
     {
         let layer = [100, 0.005f64.to_bits(), 8, 11.027754f64.to_bits(), 1152, 0, items];
-        let numbers = [items.wrapping_mul(2), 2, 5, 2].into_iter().chain([layer, layer].concat());
-        let loaded = Encoding::Classic.read(4, &mut Forged(numbers.collect()), &mut |_| true);
-        assert_eq!(loaded.err(), expected, "{items}");
+        let numbers = [&[items.wrapping_mul(2), 2, 5, 2][..], &layer, &layer].concat();
+        assert_eq!(read(4, &numbers, 0, &mut 0).err(), expected, "{items}");
+    }
+}
+
+/// Version 1 added the number of bits, version 2 the options, and version 4 the expansion.
+#[test]
+fn files_of_all_versions_are_read() {
+    let (rate, bits_per_item) = (0.005f64.to_bits(), 11.027754f64.to_bits());
+    for version in 0..=4 {
+        let options = [5].into_iter().filter(|_| version >= 2);
+        let expansion = [3].into_iter().filter(|_| version >= 4);
+        let bits = [1152, 0].into_iter().filter(|_| version >= 1);
+        let layer = [100, rate, 8, bits_per_item].into_iter().chain(bits).chain([7]);
+        let numbers: Vec<_> = [7, 1].into_iter().chain(options).chain(expansion).chain(layer).collect();
+        for more in [0, 8] {
+            let mut asked = 0;
+            let filter = read(version, &numbers, more, &mut asked).unwrap();
+            // The first version has as many bits as the items need.
+            let bytes = if version == 0 { 1102u64.div_ceil(8) } else { 144 } + more;
+            let layer = filter.layers().next().unwrap();
+            assert_eq!((layer.bytes, layer.probes, layer.capacity), (bytes, 8, 100), "version {version}");
+            assert_eq!((asked, filter.len()), (bytes, 7), "version {version}");
+            assert_eq!(filter.expansion(), Some(if version == 4 { 3 } else { 2 }), "version {version}");
+        }
+    }
+    assert_eq!(read(5, &[], 0, &mut 0).err(), Some(DecodeError::NewerVersion));
+}
+
+#[test]
+fn a_file_with_more_bits_than_any_filter_asks_for_no_memory() {
+    for bits in [classic::MAX_BITS + 8, u64::MAX] {
+        let mut asked = 0;
+        let numbers = [0, 1, 5, 2, 100, 0.005f64.to_bits(), 8, 11.027754f64.to_bits(), bits, 0, 0];
+        assert_eq!(read(4, &numbers, 0, &mut asked).err(), Some(DecodeError::Corrupt), "{bits} bits");
+        assert_eq!(asked, 0, "{bits} bits");
+    }
+}
+
+/// RedisBloom never writes such headers, and rejects them. Our own append-only files may have them.
+#[test]
+fn unusual_layers_are_accepted_only_from_our_own_files() {
+    let usual = header(5, 1152, 8, 11.027754, 0);
+    let void = [&header(5, 0, 0, 0.0, 0)[..44], &[0; 29]].concat();
+    let bits_in_part_of_the_bytes = [&usual[..28], &1151u64.to_le_bytes(), &usual[36..]].concat();
+    let of_client = |header: &[u8]| Header::decode(header, Origin::Client).err();
+    assert_eq!(of_client(&usual), None);
+    for unusual in [void, bits_in_part_of_the_bytes, header(5, 1152, 7, 11.027754, 0)] {
+        assert_eq!(of_client(&unusual), Some(DecodeError::Corrupt));
+        assert!(Header::decode(&unusual, Origin::Replication).is_ok());
     }
 }
 
