@@ -66,6 +66,11 @@ fn filled(params: CreateParams, items: u64) -> Filter {
     filter
 }
 
+/// Returns the folder with the recorded bytes.
+pub(crate) fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/recorded")
+}
+
 /// Returns the recorded filters, with their names.
 pub(crate) fn filters() -> impl Iterator<Item = (&'static str, Filter)> {
     recorded().into_iter().map(|(name, params, items)| (name, filled(params, items)))
@@ -73,11 +78,10 @@ pub(crate) fn filters() -> impl Iterator<Item = (&'static str, Filter)> {
 
 #[test]
 fn recorded_bytes_are_read_and_written_as_ever() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
     for (name, params, items) in recorded() {
         let filter = filled(params, items);
         for (form, bytes) in [("bytes", filter.to_bytes().unwrap()), ("rdb", values(&filter))] {
-            let path = folder.join(format!("{name}.{form}"));
+            let path = folder().join(format!("{name}.{form}"));
             if !path.exists() && std::env::var_os("RECORD").is_some() {
                 std::fs::write(&path, &bytes).unwrap();
             }

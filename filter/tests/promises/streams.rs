@@ -1,6 +1,9 @@
 //! Dump streams and payloads, for all kinds of filters.
 
+use std::num::NonZeroU64;
+
 use oxbloom_filter::internals::codec::{self, Header, Loader, Origin, payload};
+use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, Layout};
 use oxbloom_filter::{DecodeError, Filter};
 
 use crate::model::{chunks, whole};
@@ -106,5 +109,36 @@ fn a_damaged_payload_is_rejected() {
             assert_eq!(damaged.err(), Some(DecodeError::Corrupt), "{name}: byte {index}");
             encoded[index] ^= 0x10;
         }
+    }
+}
+
+/// Returns a filter of a layout that has these bits or slots, in a layer that may be larger.
+fn with_content(layout: Layout, content: &[u8]) -> Filter {
+    let capacity = NonZeroU64::new(content.len() as u64).unwrap();
+    let error_rate = ErrorRate::new(0.01).unwrap();
+    let params = CreateParams { error_rate, capacity, growth: Growth::Fixed, layout };
+    let mut filter = Filter::create(params, &mut |_| true).unwrap();
+    let cursor = codec::HEADER_CURSOR + content.len() as u64;
+    codec::load_chunk(&mut filter, cursor, content, Origin::Client, &mut |_| true).unwrap();
+    filter
+}
+
+/// Servers store short decimal numbers as integers, and compress longer strings. Each file is the reply of Redis 7.0 to
+/// DUMP.
+#[test]
+fn payloads_of_a_server_are_read() {
+    let cuckoo = Layout::Cuckoo { spec: CuckooSpec::new(Growth::Fixed, 2, 20).unwrap() };
+    let classic = Layout::Classic { stored_expansion: 2 };
+    // The literal bytes, a copy of them, a pattern that overlaps its own copy, and a copy from far back.
+    let bytes: Vec<u8> = (0..600u32).map(|index| (index.wrapping_mul(0x9E37_79B1) >> 13) as u8).collect();
+    let varied = [&bytes[..], &bytes[..300], &bytes[100..105].repeat(20), &[0; 3000], &bytes[500..512]].concat();
+    for (name, filter) in [
+        ("digits-2", with_content(cuckoo, b"12")),
+        ("digits-4", with_content(cuckoo, b"1234")),
+        ("digits-8", with_content(cuckoo, b"12345678")),
+        ("compressed", with_content(classic, &varied)),
+    ] {
+        let recorded = std::fs::read(recorded::folder().join(format!("{name}.dump"))).unwrap();
+        assert!(payload::decode(&recorded, &mut |_| true).unwrap() == filter, "{name}");
     }
 }
