@@ -39,6 +39,21 @@ fn a_stream_is_loaded_only_if_it_is_complete() {
     }
 }
 
+#[test]
+fn a_header_of_another_length_is_rejected() {
+    for (name, filter) in recorded::filters() {
+        let header = codec::encode_header(&filter).unwrap();
+        let rejected = |bytes: &[u8]| Header::decode(bytes, Origin::Replication).err();
+        assert_eq!(rejected(&header), None, "{name}");
+        for length in 0..header.len() {
+            assert_eq!(rejected(&header[..length]), Some(DecodeError::Corrupt), "{name}: {length} bytes");
+        }
+        for more in [&[0][..], &[0; 8], &[0; 28], &[0; 53], &header] {
+            assert_eq!(rejected(&[&header, more].concat()), Some(DecodeError::Corrupt), "{name}: {} more", more.len());
+        }
+    }
+}
+
 /// Chunks of other projects' filters have no checksums, so their order must show that none is missing.
 #[test]
 fn a_repeated_chunk_does_not_stand_for_a_missing_one() {

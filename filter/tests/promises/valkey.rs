@@ -280,6 +280,18 @@ fn valkey_filters_cannot_be_merged() {
     assert!(whole(&empty) == whole(&Given::default().create()));
 }
 
+/// Development versions of valkey-bloom wrote the blob of a layer before its numbers.
+#[test]
+fn files_with_the_blob_before_its_numbers_are_read() {
+    let filter = Given::default().filled(5);
+    let written = values(&filter);
+    // Five numbers of the filter come first, and then two of the layer. Each takes nine bytes.
+    let (of_filter, of_layer) = written.split_at(5 * 9);
+    let (numbers, blob) = of_layer.split_at(2 * 9);
+    let early = read_values(&filter, &[of_filter, blob, numbers].concat()).unwrap();
+    assert!(whole(&early) == whole(&filter));
+}
+
 /// Each is a place in the payload of a filter with two layers, and what stands there.
 #[test]
 fn payloads_that_no_filter_has_are_rejected() {
