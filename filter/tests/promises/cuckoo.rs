@@ -114,6 +114,22 @@ fn a_full_filter_that_does_not_grow_stays_as_it_is() {
     }
 }
 
+/// The numbers of items are not close to those at which a layer is added, since that depends on the items.
+#[test]
+fn a_filter_takes_what_was_planned() {
+    let cases = [(Growth::Fixed, 500), (by(1), 500), (by(1), 3300), (by(2), 0), (by(2), 2000), (by(2), 5000)];
+    for (growth, items) in cases {
+        let params = params(false, 1024, growth, 4);
+        let plan = params.predict(items).unwrap();
+        let mut filter = create(params);
+        (0..items).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));
+        assert_eq!(plan.memory, filter.memory_usage() as u64, "{growth:?}, {items} items");
+        let (planned, real) = (plan.false_positive_rate, filter.false_positive_rate());
+        assert!((planned - real).abs() <= 0.2 * real, "{growth:?}, {items} items: {planned} planned, {real} real");
+    }
+    assert_eq!(params(false, 1024, Growth::Fixed, 4).predict(2000).err(), Some(Error::Full));
+}
+
 #[test]
 fn copies_of_one_item_take_bounded_memory() {
     for growth in [by(1), by(2), by(32768)] {
