@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use oxbloom_filter::internals::codec::{self, Encoding, Header, LoadedChunk, Origin};
-use oxbloom_filter::internals::{Bytes, CreateParams, ErrorRate, Growth, Layout, MAX_ITEMS, classic};
+use oxbloom_filter::internals::{Bytes, Content, CreateParams, ErrorRate, Growth, Layout, MAX_ITEMS, classic};
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -96,6 +96,21 @@ fn layers_have_the_same_sizes_as_in_redisbloom() {
         assert_eq!((layer.bytes, layer.probes, layer.capacity), (bytes, probes, capacity), "{rate} {capacity}");
         assert!((filter.error_rate() - rate).abs() < 1e-12);
     }
+}
+
+/// Filters of RedisBloom's API may have powers of two as sizes.
+#[test]
+fn a_layer_of_a_rounded_size_has_the_capacity_of_all_its_bits() {
+    let mut filter = built(&header(4, 1024, 8, 11.027754, 10)).unwrap();
+    let mut items = 0..1000;
+    while filter.num_layers() == 1 {
+        filter.insert(item(items.next().unwrap())).unwrap();
+    }
+    let Content::Classic(chain) = filter.content() else { panic!("no classic filter") };
+    let layer = chain.chain()[1].spec();
+    assert!(layer.bits.is_power_of_two() && layer.log2_bits == layer.bits.ilog2() as u8);
+    let capacity = layer.bits as f64 / layer.bits_per_item;
+    assert!((capacity - layer.capacity as f64).abs() <= 1.0, "{} of {capacity} items", layer.capacity);
 }
 
 #[test]

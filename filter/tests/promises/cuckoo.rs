@@ -124,6 +124,9 @@ fn a_filter_takes_what_was_planned() {
         let mut filter = create(params);
         (0..items).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));
         assert_eq!(plan.memory, filter.memory_usage() as u64, "{growth:?}, {items} items");
+        let layers: Vec<_> = filter.layers().map(|layer| (layer.bytes, layer.bits / 8, layer.capacity)).collect();
+        assert!(layers.iter().all(|&(bytes, bytes_of_bits, slots)| bytes == bytes_of_bits && bytes == slots));
+        assert_eq!(layers.iter().map(|&(bytes, ..)| bytes).sum::<u64>(), filter.capacity());
         let (planned, real) = (plan.false_positive_rate, filter.false_positive_rate());
         assert!((planned - real).abs() <= 0.2 * real, "{growth:?}, {items} items: {planned} planned, {real} real");
     }

@@ -98,6 +98,7 @@ fn a_payload_has_the_same_filter_and_asks_for_its_memory() {
     for (name, filter) in recorded::filters() {
         let encoded = payload::encode(&filter).unwrap();
         assert!(payload::is_payload(&encoded));
+        assert!(!payload::is_payload(&encoded[..10]) && !payload::is_payload(&encoded[1..]));
         let mut asked = 0;
         let mut admit = |bytes| {
             asked += bytes;
