@@ -231,13 +231,35 @@ mod tests {
         assert_eq!(resize_value(0b101101, 6, 4), 0b1011);
     }
 
+    /// Returns an entry for each value of seven bits, in five quotients.
+    fn entries() -> Vec<ListedEntry> {
+        let all = (1..1 << 7).map(|value| ListedEntry { quotient: value as u32 % 5, value, content: 1 + value % 4 });
+        let mut entries: Vec<_> = all.collect();
+        entries.sort_by_key(|entry| entry.quotient);
+        entries
+    }
+
+    #[test]
+    fn a_set_matches_the_same_after_it_doubled() {
+        let void = 1 << 6;
+        let doubled = doubled(&entries(), 7, 7, Payload::Nothing).unwrap();
+        let has = |quotient, value| doubled.iter().any(|entry| (entry.quotient, entry.value) == (quotient, value));
+        for ListedEntry { quotient, value, .. } in entries() {
+            let [low, high] = [quotient << 1, quotient << 1 | 1];
+            if value == void {
+                assert!(has(low, void) && has(high, void));
+            } else {
+                let half = if value < void { low } else { high };
+                assert!(has(half, (value & (void - 1)) << 1) || has(half, void), "{quotient}: {value:b}");
+            }
+        }
+        // A void entry matches whatever the others of its quotient match.
+        assert!(doubled.iter().all(|entry| entry.value == void || !has(entry.quotient, void)));
+    }
+
     #[test]
     fn doubling_and_halving_give_the_same_entries() {
-        let entries: Vec<ListedEntry> = (1..1 << 7)
-            .map(|value| ListedEntry { quotient: value as u32 % 5, value, content: 1 + value % 4 })
-            .collect();
-        let mut entries = entries;
-        entries.sort_by_key(|entry| entry.quotient);
+        let entries = entries();
         let there = doubled(&entries, 7, 7, Payload::Count).unwrap();
         let back = halved(&there, 7, 7, Payload::Count).unwrap();
         let void = 1 << 6;
