@@ -6,6 +6,7 @@ use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, InvalidWindow, M
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::item;
+use crate::recorded;
 
 /// Returns builders for all kinds of filters except those that forget, fixed and growing.
 fn builders() -> Vec<FilterBuilder> {
@@ -176,6 +177,15 @@ fn options_out_of_range_are_errors() {
     assert_eq!(Filter::new(0.01, 0).err(), Some(Error::InvalidCapacity));
     assert_eq!(Filter::builder().growing(0).build().err(), Some(Error::InvalidExpansion));
     assert_eq!(Filter::new(0.01, u64::MAX).err(), Some(Error::OutOfMemory));
+}
+
+#[test]
+fn the_fill_is_the_share_that_is_in_use() {
+    for (name, filter) in recorded::filters() {
+        let few = if name.ends_with("-small") { 0.2 } else { 1.0 };
+        assert!((0.0..=few).contains(&filter.fill()), "{name}: {}", filter.fill());
+        assert_eq!(filter.fill() == 0.0, filter.is_empty(), "{name}");
+    }
 }
 
 #[test]
