@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use redis_module::raw;
 use models::history::{Action, Event};
 use models::random::Random;
+use redis_module::raw;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::server::{self, Age, Circumstances, INSTANCES, Reply, Words};
