@@ -434,7 +434,7 @@ fn a_counting_filter_keeps_its_rate_while_items_come_and_go() {
                 let make = |seed| counting(rate, capacity, growth, seed);
                 let fill = |filter: &mut Filter, fresh: &mut Fresh| {
                     let mut held = populate(filter, population, fresh);
-                    let mut random = (!first_out).then(|| Random(held.len() as u64));
+                    let mut random = (!first_out).then_some(Random(held.len() as u64));
                     churn(filter, &mut held, fresh, 4 * population, &mut random);
                 };
                 let what =
@@ -528,7 +528,7 @@ fn a_filter_whose_items_come_and_go_stays_as_large_as_it_was() {
             for population in [150, 200, 600] {
                 for first_out in [true, false] {
                     let mut filter = counting(rate, capacity, by(expansion), population);
-                    let (mut fresh, mut random) = (Fresh::default(), (!first_out).then(|| Random(1)));
+                    let (mut fresh, mut random) = (Fresh::default(), (!first_out).then_some(Random(1)));
                     let mut held = populate(&mut filter, population, &mut fresh);
                     let mut halves = [Peak::default(); 2];
                     for peak in &mut halves {
