@@ -16,8 +16,7 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
-use crate::items::{BadItem, Column};
-use crate::packing::{Limits, Packed, Packing};
+use crate::column::{BadItem, Column, Limits, Packed, Packing};
 
 #[repr(C)]
 struct Schema {

@@ -1,109 +1,115 @@
-//! Reads NumPy arrays of fixed-width strings through the buffer protocol. The build does not need NumPy.
-//!
-//! An array of dtype `S` has bytes, padded with NULs. An array of dtype `U` has a 32-bit code point for each character.
-//! As in NumPy itself, NULs at the end do not belong to an item.
+//! Columns: arrays of items that are read in place. [`numpy`](crate::numpy), [`arrow`](crate::arrow) and
+//! [`packing`](crate::packing) have one each.
 
 use std::ops::Range;
-use std::slice;
 
-use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::items::{BadItem, Column};
-use crate::packing::{Limits, Packed, Packing};
-
-/// A one-dimensional array of fixed-width strings.
-pub(crate) struct FixedWidth {
-    buffer: PyUntypedBuffer,
-    start: *const u8,
-    length: usize,
-    stride: isize,
-    width: usize,
-    unicode: bool,
+/// Returns the exception for an item of another type, with this name.
+pub(crate) fn wrong_type(index: usize, name: &str) -> PyErr {
+    PyTypeError::new_err(format!("the item at index {index} must be str or bytes, not {name}"))
 }
 
-// SAFETY: the buffer owns the memory and keeps it in place. It is only read here.
-unsafe impl Sync for FixedWidth {}
-// SAFETY: as above.
-unsafe impl Send for FixedWidth {}
+/// The reason why an item in a column cannot be read.
+pub(crate) enum BadItem {
+    /// The item at this index is null.
+    Null(usize),
+    /// The item at this index has another type, with this name.
+    Type(usize, String),
+    /// The item at this index is not valid Unicode.
+    NotUnicode(usize),
+    /// The column does not have the layout that its schema describes.
+    Layout,
+}
 
-impl FixedWidth {
-    /// Returns the array, or `None` if the object is not an array of fixed-width strings.
-    pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Option<FixedWidth>> {
-        let Ok(buffer) = PyUntypedBuffer::get(object) else { return Ok(None) };
-        let format = buffer.format().to_bytes();
-        // NumPy's formats in native byte order are `12s` and `12w`. Objects with other formats are iterated over.
-        let unicode = match format.split_last() {
-            Some((b's', digits)) if digits.iter().all(u8::is_ascii_digit) => false,
-            Some((b'w', digits)) if digits.iter().all(u8::is_ascii_digit) => true,
-            _ => return Ok(None),
-        };
-        if buffer.dimensions() != 1 || buffer.suboffsets().is_some() || (unicode && buffer.item_size() % 4 != 0) {
-            return Ok(None);
+impl BadItem {
+    /// Adds the number of items in the columns before this one.
+    pub(crate) fn after(self, before: usize) -> BadItem {
+        match self {
+            BadItem::Null(index) => BadItem::Null(before + index),
+            BadItem::Type(index, name) => BadItem::Type(before + index, name),
+            BadItem::NotUnicode(index) => BadItem::NotUnicode(before + index),
+            BadItem::Layout => BadItem::Layout,
         }
-        let (start, length) = (buffer.buf_ptr().cast_const().cast(), buffer.item_count());
-        let (stride, width) = (buffer.strides()[0], buffer.item_size());
-        Ok(Some(FixedWidth { start, length, stride, width, unicode, buffer }))
     }
 
-    fn item(&self, index: usize) -> &[u8] {
-        debug_assert!(index < self.buffer.item_count());
-        if self.width == 0 {
-            return &[];
+    /// Sets the index.
+    pub(crate) fn at(self, index: usize) -> BadItem {
+        match self {
+            BadItem::Null(_) => BadItem::Null(index),
+            BadItem::Type(_, name) => BadItem::Type(index, name),
+            BadItem::NotUnicode(_) => BadItem::NotUnicode(index),
+            BadItem::Layout => BadItem::Layout,
         }
-        // SAFETY: the buffer has `length` items of `width` bytes, `stride` bytes apart, and lives as long as `self`.
-        unsafe { slice::from_raw_parts(self.start.offset(index as isize * self.stride), self.width) }
+    }
+
+    /// Returns the number of items before this one that can be read.
+    pub(crate) fn index(&self) -> usize {
+        match self {
+            BadItem::Null(index) | BadItem::Type(index, _) | BadItem::NotUnicode(index) => *index,
+            BadItem::Layout => 0,
+        }
     }
 }
 
-impl Column for FixedWidth {
-    fn len(&self) -> usize {
-        self.length
-    }
-
-    fn width(&self) -> usize {
-        self.width
-    }
-
-    /// Only items that fill their width are what they are in memory: NULs at the end belong to no item.
-    fn packed(&self, start: usize, limits: Limits) -> Option<Packed<'_>> {
-        if self.unicode || self.width == 0 || self.stride != self.width as isize {
-            return None;
-        }
-        let most = limits.items.min((limits.bytes / self.width).max(1));
-        let len = most.min(self.length - start);
-        // SAFETY: the buffer has `length` items one after the other, and lives as long as `self`.
-        let data = unsafe { slice::from_raw_parts(self.start.add(start * self.width), len * self.width) };
-        let are_whole = data.chunks_exact(self.width).all(|item| item[self.width - 1] != 0);
-        are_whole.then_some(Packed { len, packing: Packing::Fixed(self.width), data })
-    }
-
-    fn group<'a>(&'a self, range: Range<usize>, text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem> {
-        if !self.unicode {
-            return Ok(range.map(|index| trimmed(self.item(index))).collect());
-        }
-        let mut ends = Vec::with_capacity(range.len());
-        for index in range {
-            let (points, _) = self.item(index).as_chunks::<4>();
-            let used = points.iter().rposition(|point| *point != [0; 4]).map_or(0, |last| last + 1);
-            let points = points[..used].iter().map(|point| u32::from_ne_bytes(*point));
-            // Most items are ASCII. This check has no branch for each character, so the compiler vectorizes it.
-            if points.clone().fold(0, |all, point| all | point) < 0x80 {
-                text.extend(points.map(|point| point as u8));
-            } else {
-                for point in points {
-                    let letter = char::from_u32(point).ok_or(BadItem::NotUnicode(index))?;
-                    text.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
-                }
+impl From<BadItem> for PyErr {
+    fn from(bad: BadItem) -> PyErr {
+        match bad {
+            BadItem::Null(index) => PyTypeError::new_err(format!(
+                "the item at index {index} must be str or bytes, not a missing value: drop such items, or fill them"
+            )),
+            BadItem::Type(index, name) => wrong_type(index, &name),
+            BadItem::NotUnicode(index) => {
+                PyValueError::new_err(format!("the item at index {index} is not valid Unicode"))
             }
-            ends.push(text.len());
+            BadItem::Layout => PyValueError::new_err("the column is not laid out as its schema says"),
         }
-        let mut start = 0;
-        Ok(ends.into_iter().map(|end| &text[std::mem::replace(&mut start, end)..end]).collect())
     }
 }
 
-fn trimmed(item: &[u8]) -> &[u8] {
-    let used = item.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    &item[..used]
+/// An array of items in memory, which is read without the GIL.
+pub(crate) trait Column: Sync + Send {
+    fn len(&self) -> usize;
+
+    /// Returns the bytes of the items in `range`. Items that must be converted are written into `text`.
+    fn group<'a>(&'a self, range: Range<usize>, text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem>;
+
+    /// Returns the number of bytes of an item, if all have the same.
+    fn width(&self) -> usize {
+        0
+    }
+
+    /// Returns the next items from an index on, as many as a chunk may have, if they lie in memory as they can be sent.
+    fn packed(&self, _start: usize, _limits: Limits) -> Option<Packed<'_>> {
+        None
+    }
+}
+
+/// The size at which a chunk is complete.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// The maximum number of items.
+    pub(crate) items: usize,
+    /// The maximum number of bytes. Only a single item may have more, or the last one of a chunk that is copied.
+    pub(crate) bytes: usize,
+}
+
+/// The place of each item in the bytes of all items.
+pub(crate) enum Packing<B> {
+    /// Every item has this many bytes, at least one.
+    Fixed(usize),
+    /// Little-endian integers of 32 bits. Item i lies between integers i and i + 1, counted from the first one.
+    Offsets(B),
+    /// The same with 64 bits.
+    Offsets64(B),
+    /// Every line is an item, without its line feed.
+    Lines,
+}
+
+/// Items that lie in memory as they can be sent.
+pub(crate) struct Packed<'a> {
+    pub(crate) len: usize,
+    pub(crate) packing: Packing<&'a [u8]>,
+    pub(crate) data: &'a [u8],
 }

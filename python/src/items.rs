@@ -3,13 +3,14 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyIterator, PyString};
 
 use crate::arrow;
-use crate::column::FixedWidth;
-use crate::packing::{Chunk, Limits, Packed};
+use crate::column::{BadItem, Column, wrong_type};
+use crate::numpy::FixedWidth;
+use crate::packing::Chunk;
 
 /// The number of items in a group: large enough that the time to take the locks does not matter.
 const GROUP: usize = 4096;
@@ -58,85 +59,6 @@ fn is_missing(item: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(number.value().is_nan());
     }
     Ok(item.is_none() || item.get_type().name()? == "NAType")
-}
-
-fn wrong_type(index: usize, name: &str) -> PyErr {
-    PyTypeError::new_err(format!("the item at index {index} must be str or bytes, not {name}"))
-}
-
-/// The reason why an item in a column cannot be read.
-pub(crate) enum BadItem {
-    /// The item at this index is null.
-    Null(usize),
-    /// The item at this index has another type, with this name.
-    Type(usize, String),
-    /// The item at this index is not valid Unicode.
-    NotUnicode(usize),
-    /// The column does not have the layout that its schema describes.
-    Layout,
-}
-
-impl BadItem {
-    /// Adds the number of items in the columns before this one.
-    pub(crate) fn after(self, before: usize) -> BadItem {
-        match self {
-            BadItem::Null(index) => BadItem::Null(before + index),
-            BadItem::Type(index, name) => BadItem::Type(before + index, name),
-            BadItem::NotUnicode(index) => BadItem::NotUnicode(before + index),
-            BadItem::Layout => BadItem::Layout,
-        }
-    }
-
-    /// Sets the index.
-    pub(crate) fn at(self, index: usize) -> BadItem {
-        match self {
-            BadItem::Null(_) => BadItem::Null(index),
-            BadItem::Type(_, name) => BadItem::Type(index, name),
-            BadItem::NotUnicode(_) => BadItem::NotUnicode(index),
-            BadItem::Layout => BadItem::Layout,
-        }
-    }
-
-    /// Returns the number of items before this one that can be read.
-    pub(crate) fn index(&self) -> usize {
-        match self {
-            BadItem::Null(index) | BadItem::Type(index, _) | BadItem::NotUnicode(index) => *index,
-            BadItem::Layout => 0,
-        }
-    }
-}
-
-impl From<BadItem> for PyErr {
-    fn from(bad: BadItem) -> PyErr {
-        match bad {
-            BadItem::Null(index) => PyTypeError::new_err(format!(
-                "the item at index {index} must be str or bytes, not a missing value: drop such items, or fill them"
-            )),
-            BadItem::Type(index, name) => wrong_type(index, &name),
-            BadItem::NotUnicode(index) => {
-                PyValueError::new_err(format!("the item at index {index} is not valid Unicode"))
-            }
-            BadItem::Layout => PyValueError::new_err("the column is not laid out as its schema says"),
-        }
-    }
-}
-
-/// An array of items in memory, which is read without the GIL.
-pub(crate) trait Column: Sync + Send {
-    fn len(&self) -> usize;
-
-    /// Returns the bytes of the items in `range`. Items that must be converted are written into `text`.
-    fn group<'a>(&'a self, range: Range<usize>, text: &'a mut Vec<u8>) -> Result<Vec<&'a [u8]>, BadItem>;
-
-    /// Returns the number of bytes of an item, if all have the same.
-    fn width(&self) -> usize {
-        0
-    }
-
-    /// Returns the next items from an index on, as many as a chunk may have, if they lie in memory as they can be sent.
-    fn packed(&self, _start: usize, _limits: Limits) -> Option<Packed<'_>> {
-        None
-    }
 }
 
 /// The source of many items.

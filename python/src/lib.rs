@@ -1,15 +1,17 @@
 //! The Python package `oxbloom`: Bloom filters in a Python process, with the same bits as on a server.
 //!
 //! ```text
-//!  bytes, str, lists ─┐                              ┌─ DUMP, RESTORE, files: the crate's `payload`
-//!  NumPy: `column`    ├─ `items` ── `filter` ── Filter
-//!  Arrow: `arrow`    ─┘              │               └─ BF.SCANDUMP, BF.LOADCHUNK: `chunks`
-//!                     │              └─ lists, NumPy: `answers`
-//!                     └─ `packing` ── chunks for servers
+//!  bytes, str, lists ─┐                  ┌─ lists, NumPy: `answers`
+//!  NumPy: `numpy`    ├─ `items` ─┬─ `methods` ── `filter` ── Filter
+//!  Arrow: `arrow`    ─┘          │       ├─ DUMP, RESTORE, files: `files` and the crate's `payload`
+//!                               │       └─ BF.SCANDUMP, BF.LOADCHUNK: `chunks`
+//!                               └─ `item_chunks` ── chunks for servers: `packing`
 //! ```
 //!
 //! The filters are those of the crate `oxbloom-filter`. This crate converts Python's items to bytes, filters to DUMP
 //! payloads and back, and errors to exceptions (`error`). The Python files in `oxbloom/` talk to servers.
+//!
+//! `column` is what arrays of items have in common. `options` and `plan` describe filters that do not exist yet.
 //!
 //! Each filter has a lock. No thread waits for it while it holds the GIL, Python's own lock. Batches are hashed without
 //! the GIL, so that other threads run. `fork` keeps the locks usable in forked processes.
@@ -19,9 +21,14 @@ mod arrow;
 mod chunks;
 mod column;
 mod error;
+mod files;
 mod filter;
 mod fork;
+mod item_chunks;
 mod items;
+mod methods;
+mod numpy;
+mod options;
 mod packing;
 mod plan;
 
@@ -35,9 +42,11 @@ mod _oxbloom {
     #[pymodule_export]
     use crate::filter::BloomFilter;
     #[pymodule_export]
+    use crate::item_chunks::ItemChunks;
+    #[pymodule_export]
     use crate::items::encoded;
     #[pymodule_export]
-    use crate::packing::{Chunk, ItemChunks, ShardedChunk, unpacked};
+    use crate::packing::{Chunk, ShardedChunk, unpacked};
     #[pymodule_export]
     use crate::plan::plan;
 

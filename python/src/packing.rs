@@ -24,39 +24,10 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyIterator, PyList, PyMemoryView, PyTuple};
 
-use crate::answers::flags;
-use crate::items::{BadItem, Column, Items, Source, bytes_at};
+use crate::column::{BadItem, Column, Limits, Packed, Packing};
 
 /// Shorter arguments are copied to `bytes`. Clients join these with the rest of the command, and send both at once.
 const SHORT: usize = 4096;
-
-/// The size at which a chunk is complete.
-#[derive(Clone, Copy)]
-pub(crate) struct Limits {
-    /// The maximum number of items.
-    pub(crate) items: usize,
-    /// The maximum number of bytes. Only a single item may have more, or the last one of a chunk that is copied.
-    pub(crate) bytes: usize,
-}
-
-/// The place of each item in the bytes of all items.
-pub(crate) enum Packing<B> {
-    /// Every item has this many bytes, at least one.
-    Fixed(usize),
-    /// Little-endian integers of 32 bits. Item i lies between integers i and i + 1, counted from the first one.
-    Offsets(B),
-    /// The same with 64 bits.
-    Offsets64(B),
-    /// Every line is an item, without its line feed.
-    Lines,
-}
-
-/// Items that lie in memory as they can be sent.
-pub(crate) struct Packed<'a> {
-    pub(crate) len: usize,
-    pub(crate) packing: Packing<&'a [u8]>,
-    pub(crate) data: &'a [u8],
-}
 
 /// Bytes that are never changed, and that stay where they are.
 enum Memory {
@@ -119,13 +90,13 @@ fn argument<'py>(py: Python<'py>, memory: &Arc<Memory>) -> PyResult<Bound<'py, P
 /// Items of one command. `len` returns their number.
 #[pyclass(frozen, module = "oxbloom")]
 pub(crate) struct Chunk {
-    len: usize,
+    pub(crate) len: usize,
     packing: Packing<Arc<Memory>>,
     data: Arc<Memory>,
 }
 
 impl Chunk {
-    fn shared(column: &Arc<dyn Column>, packed: &Packed<'_>) -> Chunk {
+    pub(crate) fn shared(column: &Arc<dyn Column>, packed: &Packed<'_>) -> Chunk {
         let packing = match packed.packing {
             Packing::Fixed(width) => Packing::Fixed(width),
             Packing::Offsets(offsets) => Packing::Offsets(Memory::shared(column, offsets)),
@@ -289,20 +260,24 @@ impl ShardedChunk {
 
 /// Packs items by copying them.
 #[derive(Default)]
-struct Builder {
+pub(crate) struct Builder {
     data: Vec<u8>,
     /// The offset at which each item ends.
     ends: Vec<u64>,
 }
 
 impl Builder {
-    fn push(&mut self, item: &[u8]) {
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(crate) fn push(&mut self, item: &[u8]) {
         self.data.extend_from_slice(item);
         self.ends.push(self.data.len() as u64);
     }
 
     /// Adds items until the chunk is full. Returns true if all of them fit.
-    fn fill(&mut self, items: &[&[u8]], limits: Limits) -> bool {
+    pub(crate) fn fill(&mut self, items: &[&[u8]], limits: Limits) -> bool {
         items.iter().all(|item| {
             let has_room = !self.is_full(limits);
             if has_room {
@@ -312,11 +287,11 @@ impl Builder {
         })
     }
 
-    fn is_full(&self, limits: Limits) -> bool {
-        self.ends.len() >= limits.items || self.data.len() >= limits.bytes
+    pub(crate) fn is_full(&self, limits: Limits) -> bool {
+        self.len() >= limits.items || self.data.len() >= limits.bytes
     }
 
-    fn finish(self) -> Chunk {
+    pub(crate) fn finish(self) -> Chunk {
         let Builder { data, ends } = self;
         let width = ends.first().copied().unwrap_or_default();
         // Fingerprints and numbers have the same length, and need no offsets.
@@ -331,147 +306,6 @@ impl Builder {
         };
         Chunk { len: ends.len(), packing, data: Arc::new(Memory::Copied(data)) }
     }
-}
-
-/// An iterator over the chunks of many items. It takes what `BloomFilter.add_all` takes.
-#[pyclass(module = "oxbloom")]
-pub(crate) struct ItemChunks {
-    source: OwnedSource,
-    limits: Limits,
-    taken: usize,
-    is_column: bool,
-    /// The reason why there are no more items, which is raised after the items before it were returned.
-    failure: Option<PyErr>,
-}
-
-enum OwnedSource {
-    Columns(Columns),
-    Iterator(Py<PyIterator>),
-}
-
-/// Columns, the number of the current one, and the next index in it.
-struct Columns {
-    columns: Vec<Arc<dyn Column>>,
-    current: usize,
-    index: usize,
-}
-
-#[pymethods]
-impl ItemChunks {
-    #[new]
-    fn new(items: &Bound<'_, PyAny>, most: usize, most_bytes: usize) -> PyResult<ItemChunks> {
-        let Items { source, is_column } = Items::new(items)?;
-        let source = match source {
-            Source::Columns(columns) => {
-                let columns = columns.into_iter().map(Arc::from).collect();
-                OwnedSource::Columns(Columns { columns, current: 0, index: 0 })
-            }
-            Source::Iterable(items) => OwnedSource::Iterator(items.try_iter()?.unbind()),
-        };
-        let limits = Limits { items: most.max(1), bytes: most_bytes };
-        Ok(ItemChunks { source, limits, taken: 0, is_column, failure: None })
-    }
-
-    fn __iter__(this: Py<ItemChunks>) -> Py<ItemChunks> {
-        this
-    }
-
-    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Chunk>> {
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        let (limits, taken) = (self.limits, self.taken);
-        let (chunk, failure) = match &mut self.source {
-            OwnedSource::Iterator(items) => taken_from(items.bind(py), limits, taken),
-            OwnedSource::Columns(columns) => {
-                let (chunk, failure) = py.detach(|| columns.next(limits));
-                let failure = failure.map(|bad| bad.at(taken + chunk.len).into());
-                (chunk, failure)
-            }
-        };
-        self.taken += chunk.len;
-        match failure {
-            Some(failure) if chunk.len == 0 => Err(failure),
-            failure => {
-                self.failure = failure;
-                Ok((chunk.len > 0).then_some(chunk))
-            }
-        }
-    }
-
-    /// Returns answers, given as flags, in the type in which BloomFilter returns them.
-    fn converted<'py>(&self, py: Python<'py>, answers: PyBackedBytes) -> PyResult<Bound<'py, PyAny>> {
-        flags(py, answers.iter().map(|flag| *flag != 0).collect(), self.is_column)
-    }
-}
-
-/// Takes the items of a chunk from an iterator. Takes none after an item that cannot be read, which it also returns.
-fn taken_from(items: &Bound<'_, PyIterator>, limits: Limits, taken: usize) -> (Chunk, Option<PyErr>) {
-    let mut builder = Builder::default();
-    let mut items = items.clone();
-    while !builder.is_full(limits) {
-        let Some(item) = items.next() else { break };
-        let index = taken + builder.ends.len();
-        if let Err(error) = item.and_then(|item| bytes_at(&item, index).map(|bytes| builder.push(bytes))) {
-            return (builder.finish(), Some(error));
-        }
-    }
-    (builder.finish(), None)
-}
-
-impl Columns {
-    /// Returns the next chunk, which is empty at the end, and the reason if the item after it cannot be read.
-    fn next(&mut self, limits: Limits) -> (Chunk, Option<BadItem>) {
-        let mut builder = Builder::default();
-        while let Some(column) = self.columns.get(self.current) {
-            if self.index == column.len() {
-                (self.current, self.index) = (self.current + 1, 0);
-                continue;
-            }
-            if builder.is_full(limits) {
-                break;
-            }
-            // A few items are copied, so that they share a chunk with the next column's.
-            if builder.ends.is_empty()
-                && let Some(packed) = column.packed(self.index, limits)
-                && (packed.len > limits.items / 4 || packed.data.len() > limits.bytes / 4)
-            {
-                self.index += packed.len;
-                return (Chunk::shared(column, &packed), None);
-            }
-            let before = builder.ends.len();
-            let failure = copy(column.as_ref(), self.index, limits, &mut builder);
-            let copied = builder.ends.len() - before;
-            self.index += copied;
-            if let Some(bad) = failure {
-                return (builder.finish(), Some(bad));
-            }
-        }
-        (builder.finish(), None)
-    }
-}
-
-/// Copies items from an index on, until the chunk is full. Returns the reason if an item cannot be read.
-fn copy(column: &dyn Column, start: usize, limits: Limits, builder: &mut Builder) -> Option<BadItem> {
-    let most = (limits.items - builder.ends.len()).min((limits.bytes / column.width().max(1)).max(1));
-    let end = column.len().min(start.saturating_add(most));
-    let mut text = Vec::new();
-    let bad = match column.group(start..end, &mut text) {
-        Ok(group) => {
-            builder.fill(&group, limits);
-            return None;
-        }
-        Err(bad) => bad,
-    };
-    text.clear();
-    if bad.index() > start {
-        match column.group(start..bad.index(), &mut text) {
-            Ok(group) if !builder.fill(&group, limits) => return None,
-            Ok(_) => (),
-            Err(bad) => return Some(bad),
-        }
-    }
-    Some(bad)
 }
 
 /// Returns the flags of a string of bits. The first item is the highest bit of the first byte.

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::error::failed;
-use crate::filter::{Length, Options};
+use crate::options::{Length, Options};
 
 /// Predicts the memory and the false-positive rate of a filter with `items` items, without creating it.
 ///
