@@ -10,8 +10,8 @@ from typing import Any
 
 import plotille
 
-from oxbloom._cli import size as sizes
 from oxbloom._cli import text
+from oxbloom._cli.plans import planned
 from oxbloom._types import Plan
 
 POINTS = 60
@@ -30,7 +30,7 @@ def of_rate(options: argparse.Namespace) -> str:
     items = [max(1, capacity * step // POINTS) for step in range(POINTS + 1)]
     figure = new_figure("items", "false-positive rate")
     for label, (kind, reserved, marker) in curves.items():
-        plans = planned(items, reserved, rate, kind)
+        plans = possible(items, reserved, rate, kind)
         draw(figure, label, marker, [(n, each["false_positive_rate"]) for n, each in plans])
     figure.set_x_limits(0, capacity)
     figure.set_y_limits(0, rate)
@@ -49,7 +49,7 @@ def of_memory(options: argparse.Namespace) -> str:
     items = sorted({round(first * ratio ** (step / POINTS)) for step in range(POINTS + 1)})
     figure = new_figure("items", "memory")
     for label, (kind, marker) in curves.items():
-        plans = planned(items, first, rate, kind)
+        plans = possible(items, first, rate, kind)
         logs = [(math.log10(n), math.log10(each["memory"])) for n, each in plans]
         draw(figure, label, marker, logs)
     figure.set_x_limits(math.log10(items[0]), math.log10(items[-1]))
@@ -64,9 +64,9 @@ def smallest(options: argparse.Namespace) -> int:
     return first
 
 
-def planned(items: list[int], capacity: int, rate: float, kind: Any) -> list[tuple[int, Plan]]:
+def possible(items: list[int], capacity: int, rate: float, kind: Any) -> list[tuple[int, Plan]]:
     """Returns the plans for these numbers of items. Leaves out filters that are too large."""
-    plans = ((number, sizes.planned(number, capacity, rate, **kind)) for number in items)
+    plans = ((number, planned(number, capacity, rate, **kind)) for number in items)
     return [(number, each) for number, each in plans if each is not None]
 
 

@@ -7,17 +7,14 @@ from typing import Any, NamedTuple
 
 from oxbloom._cli import arguments
 from oxbloom._cli.errors import CommandError
+from oxbloom._cli.plans import planned
 from oxbloom._cli.text import size, table
-from oxbloom._oxbloom import plan
 from oxbloom._types import Plan
 
 DEFAULT_FIRST = 100  # the default capacity of a filter that BF.ADD creates
 DEFAULT_SLICES = 15
 DAY = timedelta(days=1)
 ESTIMATE = "~"
-
-# The exceptions for filters that are too large for any machine.
-IMPOSSIBLE = (MemoryError, ValueError, IndexError)
 
 
 class Row(NamedTuple):
@@ -72,14 +69,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def planned(items: int, capacity: int, error_rate: float, **kind: Any) -> Plan | None:
-    """Returns the plan of a filter, or None if the filter is too large."""
-    try:
-        return plan(items, capacity, error_rate, **kind)
-    except IMPOSSIBLE:
-        return None
-
-
 def rows_for(options: argparse.Namespace) -> list[Row]:
     items, rate, first, slices = options.capacity, options.error_rate, options.first, options.slices
     first = min(first, items)
@@ -114,18 +103,18 @@ def rows_for(options: argparse.Namespace) -> list[Row]:
 
 def as_table(rows: list[Row], items: int) -> str:
     lines = [["filter", "memory", "bits/item", "probes", "blocks", "to create it"]]
-    for name, planned, command in rows:
-        if planned is None:
+    for name, plan, command in rows:
+        if plan is None:
             lines.append([name, "too large", "", "", "", ""])
             continue
-        mark = ESTIMATE if planned["estimated"] else ""
-        each, blocks = planned["blocks_per_item"], planned["blocks"]
+        mark = ESTIMATE if plan["estimated"] else ""
+        each, blocks = plan["blocks_per_item"], plan["blocks"]
         lines.append(
             [
                 name,
-                mark + size(planned["memory"]),
-                f"{mark}{8 * planned['memory'] / items:.2f}",
-                str(planned["probes"]),
+                mark + size(plan["memory"]),
+                f"{mark}{8 * plan['memory'] / items:.2f}",
+                str(plan["probes"]),
                 "" if each is None else f"{each} of {blocks:,}",
                 command,
             ]
