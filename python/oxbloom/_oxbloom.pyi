@@ -46,6 +46,9 @@ def plan(
     The other arguments are those of BloomFilter.
     """
 
+def data_types() -> list[tuple[str, str, str, bool]]:
+    """Returns all data types: the name, the prefix of the commands, the layout, and whether it is another module's name."""
+
 def encoded(item: str | bytes) -> bytes:
     """Returns the bytes of an item, for the classes that send items to servers."""
 

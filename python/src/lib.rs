@@ -20,6 +20,7 @@ mod answers;
 mod arrow;
 mod chunks;
 mod column;
+mod data_types;
 mod error;
 mod files;
 mod filter;
@@ -37,6 +38,8 @@ use pyo3::prelude::*;
 /// Bloom filters in Rust. See the package `oxbloom`.
 #[pymodule]
 mod _oxbloom {
+    #[pymodule_export]
+    use crate::data_types::data_types;
     #[pymodule_export]
     use crate::error::FilterFullError;
     #[pymodule_export]

@@ -25,6 +25,7 @@ from redis.retry import Retry
 from tqdm import tqdm
 
 from oxbloom import BloomFilter
+from oxbloom._cli.data_types import DATA_TYPES, DataType
 from oxbloom._cli.errors import CommandError, reason, say
 from oxbloom._cli.servers import Client, connect
 from oxbloom._cli.text import shown
@@ -47,7 +48,6 @@ PASSING = (
 )
 WAIT = ExponentialBackoff(cap=10, base=0.5)
 ATTEMPTS = 20  # these take about three minutes
-VALKEY = "bloomfltr"  # valkey-bloom's data type
 TAKEN = "the destination has another key of this name"
 CONTINUE = "the same command continues"
 
@@ -62,35 +62,10 @@ class GoneError(Exception):
     """The source no longer has the filter."""
 
 
-class Kind(NamedTuple):
-    """A data type, the prefix of its commands, and whether RedisBloom does not have it."""
-
-    type: str
-    prefix: str
-    native: bool
-
-    @property
-    def layout(self) -> str:
-        return "valkey" if self.type in (VALKEY, "oxvalkeyB") else "native"
-
-
-KINDS = (
-    Kind("MBbloom--", "BF.", native=False),
-    Kind("oxbloom--", "BF.", native=True),
-    Kind(VALKEY, "BF.", native=True),
-    Kind("MBbloomCF", "CF.", native=False),
-    Kind("oxcuckoo-", "CF.", native=True),
-    # The layouts of other modules in a module with a prefix, or in one that had a prefix.
-    Kind("oxvalkeyB", "BF.", native=True),
-    Kind("oxclassBF", "BF.", native=False),
-    Kind("oxclassCF", "CF.", native=False),
-)
-
-
 class Filter(NamedTuple):
     key: bytes
     size: int
-    kind: Kind
+    kind: DataType
 
 
 class Record(NamedTuple):
@@ -172,11 +147,11 @@ def runs(job: Job, key: bytes) -> list[str]:
 
 def find_filters(source: Side, match: bytes | None) -> list[Filter]:
     found = []
-    for kind in KINDS:
-        # With a prefix, RedisBloom's types belong to another module of the server.
-        if source.prefix and kind.type.startswith("MB"):
+    for kind in DATA_TYPES:
+        # With a prefix, these types belong to another module of the server.
+        if source.prefix and kind.is_foreign:
             continue
-        keys = sorted(scan(source.client, match, kind.type))
+        keys = sorted(scan(source.client, match, kind.name))
         for start in range(0, len(keys), INFO_BATCH):
             batch = keys[start : start + INFO_BATCH]
             for key, size in zip(batch, sizes(source, batch, kind), strict=True):
@@ -193,11 +168,11 @@ def scan(source: Client, match: bytes | None, kind: str) -> set[bytes]:
         raise
 
 
-def sizes(source: Side, keys: list[bytes], kind: Kind) -> list[int]:
+def sizes(source: Side, keys: list[bytes], kind: DataType) -> list[int]:
     def replies() -> list[Any]:
         with source.client.pipeline(transaction=False) as pipeline:
             for key in keys:
-                pipeline.execute_command(*prefixed(source.prefix, (kind.prefix + "INFO", key)))
+                pipeline.execute_command(*prefixed(source.prefix, (kind.commands + "INFO", key)))
             replies: list[Any] = pipeline.execute(raise_on_error=False)
             return replies
 
@@ -209,16 +184,16 @@ def figures(reply: Any) -> dict[bytes, int]:
     return dict(zip(reply[::2], reply[1::2], strict=True)) if isinstance(reply, list) else {}
 
 
-def scan_dump(side: Side, key: bytes, kind: Kind, cursor: int) -> tuple[int, bytes | None]:
+def scan_dump(side: Side, key: bytes, kind: DataType, cursor: int) -> tuple[int, bytes | None]:
     """Returns the chunk after a cursor, and its cursor.
 
     valkey-bloom has no such command: the chunks of its filters are made from a DUMP payload.
     """
     try:
-        cursor, data = ask(side, kind.prefix + "SCANDUMP", key, cursor)
+        cursor, data = ask(side, kind.commands + "SCANDUMP", key, cursor)
         return cursor, data
     except ResponseError as error:
-        if kind.type != VALKEY or "unknown command" not in str(error).lower():
+        if kind.layout != "valkey" or "unknown command" not in str(error).lower():
             raise
     payload = ask(side, "DUMP", key)
     if payload is None:
@@ -227,7 +202,7 @@ def scan_dump(side: Side, key: bytes, kind: Kind, cursor: int) -> tuple[int, byt
     return next(later, (0, b""))
 
 
-def header_of(side: Side, key: bytes, kind: Kind) -> bytes | None:
+def header_of(side: Side, key: bytes, kind: DataType) -> bytes | None:
     """Returns the header of a filter, None if there is no key, or b"" if it has another type."""
     try:
         _, header = scan_dump(side, key, kind, 0)
@@ -242,7 +217,9 @@ def header_of(side: Side, key: bytes, kind: Kind) -> bytes | None:
         raise
 
 
-def chunks(side: Side, key: bytes, kind: Kind, cursor: int = HEADER) -> Iterator[tuple[int, bytes]]:
+def chunks(
+    side: Side, key: bytes, kind: DataType, cursor: int = HEADER
+) -> Iterator[tuple[int, bytes]]:
     """Yields the chunks after a cursor, each with its own cursor."""
     while True:
         cursor, data = scan_dump(side, key, kind, cursor)
@@ -302,7 +279,7 @@ def copy_once(job: Job, filter: Filter) -> bool:
     expiry = expiry_of(job.source, key)
     if header_of(job.source, key, filter.kind) != header or runs(job, key) != before:
         return False
-    if failure and filter.kind.native and is_bad_header(failure):
+    if failure and filter.kind.layout != "classic" and is_bad_header(failure):
         raise NotCopiedError(f"{filter.kind.layout} layout: cannot be copied to RedisBloom")
     if failure:
         raise failure
@@ -314,12 +291,13 @@ def is_bad_header(error: Exception) -> bool:
 
 
 def converts(job: Job, filter: Filter) -> bool:
-    return job.options.native and filter.kind.type in ("MBbloomCF", "oxclassCF")
+    is_theirs = filter.kind.commands == "CF." and filter.kind.layout == "classic"
+    return is_theirs and job.options.native
 
 
 def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: list[str]) -> None:
     """Loads a filter, or its missing chunks, into its temporary key."""
-    loadchunk = filter.kind.prefix + "LOADCHUNK"
+    loadchunk = filter.kind.commands + "LOADCHUNK"
 
     def start_over() -> None:  # an existing key rejects a header
         job.destination.send("UNLINK", temporary)

@@ -12,19 +12,10 @@ import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from oxbloom._cli.data_types import DATA_TYPES
 from oxbloom._oxbloom import BloomFilter
 
 MAGIC = (b"REDIS", b"VALKEY")
-TYPES = (
-    "oxbloom--",
-    "oxcuckoo-",
-    "MBbloom--",
-    "MBbloomCF",
-    "bloomfltr",
-    "oxclassBF",
-    "oxclassCF",
-    "oxvalkeyB",
-)
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 VERSION_BITS = 10
 MODULE_VALUE = 7
@@ -53,7 +44,7 @@ def is_rdb(start: bytes) -> bool:
 
 def filters(data: mmap.mmap) -> Iterator[Found]:
     """Yields the filters in a file, in order."""
-    ids = {type_id(name) for name in TYPES}
+    ids = {type_id(each.name) for each in DATA_TYPES}
     # The last bytes of an ID also have the version.
     places = {b"\x81" + id.to_bytes(8, "big")[:6]: 0 for id in ids}
     at = 0

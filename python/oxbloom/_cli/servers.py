@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from oxbloom._cli.data_types import DATA_TYPES
 from oxbloom._cli.errors import CommandError
 from oxbloom._cli.text import shown
 from oxbloom._extras import require
@@ -73,16 +74,16 @@ def is_cluster(client: Client) -> bool:
         return False
 
 
-TYPES = (b"oxbloom--", b"MBbloom--", b"bloomfltr", b"oxclassBF", b"oxvalkeyB", b"none")
-"""The types of keys that hold filters, and of keys that do not exist."""
+REPLACED = {"none", *(each.name for each in DATA_TYPES if each.commands == "BF.")}
+"""The types of keys that hold Bloom filters, and of keys that do not exist."""
 
 
 def check_replaced(client: Client, key: bytes) -> None:
     """Raises CommandError if a key holds something other than a filter."""
-    kind = client.execute_command("TYPE", key)
-    if kind not in TYPES:
+    kind = client.execute_command("TYPE", key).decode()
+    if kind not in REPLACED:
         raise CommandError(
-            f"the key {shown(key)} holds a {kind.decode()}: --replace overwrites filters only, so delete the key first"
+            f"the key {shown(key)} holds a {kind}: --replace overwrites filters only, so delete the key first"
         )
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from gates import Gate
-from oxbloom._cli.copy import KINDS, VALKEY, Side, chunks, header_of
+from oxbloom._cli.copy import Side, chunks, header_of
+from oxbloom._cli.data_types import DATA_TYPES
 from redis import Redis, ResponseError
 from servers import (
     HOST,
@@ -468,7 +469,7 @@ class WithoutDumps:
 
 
 def test_filters_of_valkey_bloom_are_copied_from_payloads(tool, destination):
-    kind = next(kind for kind in KINDS if kind.type == VALKEY)
+    kind = next(kind for kind in DATA_TYPES if kind.name == "bloomfltr")
     with running(DESTINATION) as source:
         source.client.execute_command("BF.RESERVE", "key", 0.01, 100, "LAYOUT", "valkey")
         add(source, b"key", [b"%d" % number for number in range(3000)])
