@@ -99,8 +99,8 @@ bench-python: wheel-in-python ## Compare Bloom filters in a Python process: take
 	$(TARGET)/python/bin/pip install -q -r python/benchmarks/requirements.txt
 	PYTHONPATH=tests/clients $(TARGET)/python/bin/python python/benchmarks/filters.py
 
-demo: build ## Deduplicate 2.7 million real URLs with a Bloom filter, and with a Redis set for comparison
-	cargo run --release --example demo -- --module $(OXBLOOM_MODULE) --data $(TARGET)/demo
+demo: wheel setup-npm ## Deduplicate 2.7 million real URLs with a Bloom filter, and with a Redis set for comparison
+	@examples/demo.sh $(TARGET)/demo $(TARGET)/wheels
 
 # --- Installing, and a release ----------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""Returns 1.69 million real URLs: the addresses of the repositories of npm packages.
+"""Reads 2.76 million real URLs, 1.69 million of them distinct: the addresses of the repositories of npm packages.
 
-They are in the npm package all-the-package-repos. `examples/demo.rs` uses the same package, and the same copy of it.
+They are in the npm package all-the-package-repos. As a program, prints all of them: `urls.py FOLDER`.
 """
 
 import json
@@ -18,13 +18,18 @@ VERSION = "2.0.3148"
 
 def load(folder: Path) -> list[str]:
     """Returns distinct URLs, in a random order that is the same every time."""
+    urls = sorted(set(_all(folder)))
+    random.Random(1).shuffle(urls)
+    return urls
+
+
+def _all(folder: Path) -> list[str]:
+    """Returns the URLs in the order of the packages' names. They have duplicates."""
     with tarfile.open(_fetched(folder)) as archive:
         member = archive.extractfile("package/data/packages.json")
         assert member is not None
         packages: dict[str, str | None] = json.load(member)
-    urls = sorted({url for url in packages.values() if url})
-    random.Random(1).shuffle(urls)
-    return urls
+    return [url for _, url in sorted(packages.items()) if url]
 
 
 def _fetched(folder: Path) -> Path:
@@ -42,3 +47,7 @@ def _fetched(folder: Path) -> Path:
             sys.exit(f"cannot download {NAME}@{VERSION}; put its tarball at {tarball}")
         shutil.move(Path(partial, tarball.name), tarball)
     return tarball
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{url}\n" for url in _all(Path(sys.argv[1])))
