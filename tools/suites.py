@@ -36,11 +36,11 @@ ON_SERVER = clients("test_redis_cli.py", "test_redis_py.py", "test_slot_migratio
 FOR_OLDEST = clients(
     "crawling",
     "wheel/test_servers.py",
-    "wheel/test_sharded_filter.py",
+    "wheel/test_sharded_filter*.py",
     "wheel/test_remote_filter.py",
 )
 FOR_OLDEST_IN_BRIEF = clients(
-    "crawling/test_dupefilter.py", "crawling/test_deliveries.py", "wheel/test_servers.py"
+    "crawling/test_dupefilter*.py", "crawling/test_deliveries.py", "wheel/test_servers.py"
 )
 # These tests need Crawlee, or install the newest versions.
 NOT_FOR_OLDEST = [clients("crawling/test_crawling_page.py"), clients("crawling/test_crawlee.py")]

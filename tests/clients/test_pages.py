@@ -5,21 +5,17 @@ also when it runs again. Figures, names and errors are compared with a server or
 
 Other pages have tests of their own: `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`,
 `test_beside_page.py`, `test_forgetting_page.py`, `test_pybloom_page.py`, `crawling/test_crawling_page.py`;
-`node/bloom.test.mjs` runs the code for node-redis.
+`node/pages.test.mjs` runs the code for node-redis.
 """
 
-import contextlib
 import re
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pages
 import pytest
 import redis
-from pasting import Shell, redis_cli_at
-from servers import HOST, OXBLOOM, ROOT, Server, free_port, happens, running
+from servers import HOST, OXBLOOM, ROOT, Server, running
 
 README = "README.md"
 CHOOSING = "docs/choosing.md"
@@ -123,160 +119,7 @@ def test_the_pages_show_sessions():
     }
 
 
-# The README
-
-
-def test_the_session_of_the_readme_can_be_repeated(server):
-    for _ in range(2):
-        for command, reply in session(README):
-            assert pages.redis_cli(server, command) == reply, command
-
-
-def test_the_command_of_the_readme_adds_a_million_lines(server, tmp_path):
-    (command,) = re.findall(r"^\$ (seq .*)$", text(README), re.MULTILINE)
-    shell = Shell(tmp_path, "", programs=redis_cli_at(tmp_path / "programs", server.port))
-    try:
-        (new,) = shell.paste(command)
-    finally:
-        shell.close()
-    # At most 1 % are false positives. One and a half times as many never are, by chance.
-    assert 985_000 < int(new) <= 1_000_000
-    assert server.client.execute_command("BF.EXISTS", "numbers", "1000000")
-
-
-def test_make_run_prints_the_session_of_the_readme(tmp_path):
-    port = free_port()
-    printed = tmp_path / "printed"
-    command = ["tools/run.sh", str(port), str(tmp_path / "run"), str(Path(OXBLOOM).resolve())]
-    with printed.open("w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
-    try:
-        assert happens(lambda: "Ctrl-C here" in printed.read_text())
-        lines = re.findall(r"^    (.*)$", printed.read_text(), re.MULTILINE)
-    finally:
-        with contextlib.suppress(redis.ConnectionError), redis.Redis(HOST, port) as client:
-            client.shutdown(nosave=True)
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-    typed = lines[lines.index(f"redis-cli -p {port}") + 1 :]
-    assert typed == [command for command, _ in session(README)]
-
-
-def test_the_readme_is_two_screens_and_its_first_has_the_words_that_people_search_for():
-    lines = text(README).splitlines()
-    assert len(lines) <= 150
-    screen = " ".join(lines[:40])
-    words = [
-        *("Bloom filter", "Redis", "Valkey", "RedisBloom", "Redis 8", "valkey-bloom", "duplicate"),
-        *("dedup", "false positive", "false negative", "TTL", "expire", "delete", "Docker"),
-        *("Scrapy", "Rust"),
-    ]
-    assert [word for word in words if word not in screen] == []
-
-
-def test_the_readme_links_to_each_page():
-    linked = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")}
-    linked |= {str(page.relative_to(ROOT)) for page in ROOT.glob("*.md")} - {README}
-    linked |= {"python/README.md", "filter/README.md", "docs/commands/README.md"}
-    assert {page for page in linked if f"]({page}" not in text(README)} == set()
-
-
-def amount(shown: str) -> float:
-    """Returns a figure such as `4.3 MB` in bytes or seconds."""
-    units = {"kB": 1e3, "MB": 1e6, "ns": 1e-9, "ms": 1e-3, "s": 1.0}
-    number, unit = shown.split()
-    return float(number) * units[unit]
-
-
-def rounds_to(measured: str, stated: str) -> bool:
-    number = stated.split()[0]
-    digits = len(number.partition(".")[2])
-    unit = amount(stated) / float(number)
-    return f"{amount(measured) / unit:.{digits}f}" == number
-
-
-# After `make bench`, the README must be updated.
-@pytest.mark.parametrize(
-    ("line", "section", "row"),
-    [
-        ("add 100 new items", "10^8 at 1 %", "MADD \N{MULTIPLICATION SIGN} 100, new | 28"),
-        (
-            "check 100 items that are there",
-            "10^8 at 1 %",
-            "MEXISTS \N{MULTIPLICATION SIGN} 100, hit | 28",
-        ),
-        ("memory of a filter that grew", "Memory, ", "MEMORY USAGE, grown from the defaults, 10^6"),
-        (
-            "replication and append-only file",
-            "Memory, ",
-            "replication, BF.MADD of 100, 80 % duplicates",
-        ),
-        (
-            "memory of the process that saves",
-            "Memory, ",
-            "BGSAVE, peak memory of the child, 10^8 at 1 %, half full",
-        ),
-        ("time to merge", "Merging filters of 1 GB", "union of two, into one of them"),
-    ],
-)
-def test_the_readmes_figures_are_those_of_the_benchmarks(line, section, row):
-    (stated,) = re.findall(rf"^\| {line}.*? \| (.*) \| (.*) \|$", text(README), re.MULTILINE)
-    (part,) = re.findall(
-        rf"^## {re.escape(section)}.*?\n(.*?)(?=^## |\Z)",
-        text("docs/benchmarks.md") + text("docs/measurements.md"),
-        re.DOTALL | re.MULTILINE,
-    )
-    (cells,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", part, re.MULTILINE)
-    # Leaves out the range of the rounds. Numbers without a unit are nanoseconds.
-    measured = [re.sub(r" \(.*\)", "", cell) for cell in cells.split(" | ")]
-    measured = [f"{cell} ns" if cell.isdigit() else cell for cell in measured]
-    compared = [pair for pair in zip(measured, stated, strict=False) if pair[1] != "no merging"]
-    assert compared
-    assert all(rounds_to(*pair) for pair in compared), compared
-
-
-@pytest.mark.parametrize(
-    ("line", "column"), [("add packed items", 0), ("check packed items that are there", 2)]
-)
-def test_the_readmes_figures_of_packed_items_are_those_of_the_benchmarks(line, column):
-    (stated,) = re.findall(rf"^\| {line}.*? \| (.*) \| (.*) \|$", text(README), re.MULTILINE)
-    section = pages.section(text("docs/measurements.md"), "Packed batches")
-    table = section[section.index("| 10^8 at 1 % |") :]
-    for row, figure in zip(("FIXED", "RedisBloom"), stated, strict=True):
-        size = "10,000" if row == "FIXED" else "1,000"
-        (cells,) = re.findall(rf"^\| {row} \S {size} \| (.*) \|$", table, re.MULTILINE)
-        assert f"{cells.split(' | ')[column].split()[0]} ns" == figure
-
-
-def test_the_readmes_ratios_are_those_of_the_benchmarks():
-    targets = text("benches/comparison/targets.md")
-    ratios = r"server CPU, relative to RedisBloom \| [\d.]+ \| ([\d.]+) to ([\d.]+) "
-    rows = re.findall(rf"^\| ADD, EXISTS .*: {ratios}", targets, re.MULTILINE)
-    least, most = min(low for low, _ in rows), max(high for _, high in rows)
-    loading = re.search(
-        r"^\| loading, .*, relative to RedisBloom \| [\d.]+ \| ([\d.]+) ", targets, re.MULTILINE
-    )
-    prose = " ".join(text(README).split())
-    assert loading
-    assert f"the server takes {least} to {most} of the time" in prose
-    assert f"Loading a snapshot takes {loading[1]} times as long" in prose
-
-
-def test_the_benchmarks_begin_with_what_to_expect_and_a_picture_of_few_comparisons():
-    page = text("docs/benchmarks.md")
-    version = re.search(r'^version = "(.*)"$', text("Cargo.toml"), re.MULTILINE)
-    assert version
-    assert f"compares oxbloom {version[1]} with RedisBloom 2.8.2" in page
-    first, *others = re.findall(r"^## (.*)$", page, re.MULTILINE)
-    assert first == "What to expect"
-    assert "Targets" not in others
-    expected = pages.section(page, first)
-    for case in ("single item in a command", "Many items in a command", "BF.MERGE", "COPY"):
-        assert f"**{case}" in expected or f"**A {case}" in expected, case
-    (picture,) = re.findall(r"\((\w+\.svg)\)", expected)
-    # After the background, the first rectangle is oxbloom's in the legend. Each comparison has a bar of its colour.
-    _, ours, *fills = re.findall('<rect [^>]*fill="(#[0-9A-F]{6})"', text(f"docs/{picture}"))
-    assert 6 <= fills.count(ours) <= 8
+# Contributing
 
 
 def test_each_target_of_make_on_the_pages_is_there():

@@ -2,7 +2,8 @@
 
 Every method and keyword argument is called over RESP2 and RESP3, with legacy and with unified responses, and must
 return the type that the client documents for that mode. Membership is compared with a set. Where a value depends on a
-filter's structure (its size, the chunks of a dump), the tests only check what every Bloom filter must satisfy.
+filter's structure (its size, the chunks of a dump), the tests only check what every Bloom filter must satisfy. The file
+is long because all its tests run in the same modes, with the same fixtures.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""``oxbloom copy`` copies every filter between real servers, and loses nothing if it is interrupted."""
+"""`oxbloom copy` copies every filter between real servers, and loses nothing if it is interrupted.
+
+The file is long because all its tests run the same tool between the same two servers.
+"""
 
 import json
 import re

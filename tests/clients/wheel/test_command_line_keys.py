@@ -1,0 +1,200 @@
+"""Runs the command `oxbloom` on keys of servers, and on files and keys that exist already."""
+
+import gzip
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import (
+    Done,
+    ends,
+    fails,
+    lines_of,
+    odd_lines,
+    old_filter,
+    run,
+    start,
+    write,
+)
+from oxbloom import BloomFilter
+from servers import (
+    OXBLOOM,
+    REDISBLOOM,
+    ROOT,
+    Server,
+    running,
+    wait_until,
+)
+
+# --- Keys -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [b"plain", b"}{", b"a b", "фильтр".encode(), b"\xff\xfe"])
+def test_a_key_is_built_and_checked(server: Server, key: bytes) -> None:
+    lines = odd_lines(2, 3000)
+    text = b"\n".join(lines) + b"\n"
+    at = ("--server", server.url)
+    run("build", key, *at, "-c", 5000, "-e", "1e-6", stdin=text)
+    assert list(server.client.scan_iter()) == [key]
+    assert server.client.ttl(key) == -1
+    assert all(server.client.execute_command("BF.MEXISTS", key, *lines))
+    absent = b"absent 1\nabsent 2"
+    for options in ((), ("--fetch",)):
+        assert lines_of(run("check", key, *at, *options, stdin=text + absent).output) == lines
+        assert run("check", key, *at, *options, "-v", stdin=text + absent).output == absent + b"\n"
+    assert list(server.client.scan_iter()) == [key]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_lines_reach_the_server_as_they_are_in_the_files(
+    server: Server, tmp_path: Path, packed: bool
+) -> None:
+    lines = odd_lines(3, 60_000)
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines[:30_000]) + b"\n")
+    zipped = tmp_path / "zipped.gz"
+    zipped.write_bytes(gzip.compress(b"\n".join([*lines[30_000:], b"last"])))
+    server.client.execute_command("BF.RESERVE", "key", "1e-9", 100_000)
+    rules = ["reset", "on", ">secret", "~*", "+@all"]
+    rules += [] if packed else ["-bf.addpacked", "-bf.existspacked"]
+    server.client.execute_command("ACL", "SETUSER", "limited", *rules)
+    server.client.config_resetstat()
+    at = ("-s", server.url.replace("//", "//limited:secret@"))
+    new = len({*lines, b"last"})
+    assert run("add", "key", plain, zipped, *at).output == (
+        f"added 60,001 lines to 'key': {new:,} new, {60_001 - new:,} already there\n".encode()
+    )
+    found = run("check", "key", plain, zipped, "-", *at, stdin=b"absent\r\nlast").output
+    assert lines_of(found) == [*lines, b"last", b"last"]
+    stats = server.client.info("commandstats")
+    for name, is_sent in (("addpacked", packed), ("insert", not packed)):
+        assert (stats[f"cmdstat_bf.{name}"]["calls"] > 0) is is_sent
+    server.client.execute_command("ACL", "DELUSER", "limited")
+
+
+def test_lines_are_not_added_to_a_key_that_is_gone(server: Server) -> None:
+    server.client.execute_command("BF.RESERVE", "key", "0.01", 100)
+    process = start("add", "key", "-s", server.url)
+    assert process.stdin
+    process.stdin.write(b"apple\n")
+    process.stdin.flush()
+    wait_until(lambda: server.client.execute_command("BF.CARD", "key") == 1)
+    server.client.delete("key")
+    process.stdin.write(b"pear\n")
+    assert ends(process, 2) == "oxbloom: the server failed: not found\n"
+    assert not server.client.exists("key")
+
+
+def test_a_file_and_a_key_of_the_same_seed_are_the_same(server: Server, folder: Path) -> None:
+    for target in ((folder / "filter",), ("key", "-s", server.url)):
+        run("build", *target, "-c", 1000, "--seed", 7, "--counting", stdin=b"apple\npear\napple\n")
+    loaded = BloomFilter.load((folder / "filter").read_bytes())
+    assert loaded.dump() == BloomFilter.load_from(server.client, "key").dump()
+    assert server.client.execute_command("BF.COUNT", "key", "apple") == 2
+
+
+def test_lines_are_checked_by_a_server_with_redisbloom() -> None:
+    with running(REDISBLOOM) as server:
+        server.client.execute_command("BF.MADD", "key", "apple", "pear")
+        assert run("check", "key", "-s", server.url, stdin=b"plum\npear\n").output == b"pear\n"
+        run("build", "built", "-s", server.url, "-c", 100, "--classic", stdin=b"apple\n")
+        assert server.client.execute_command("BF.EXISTS", "built", "apple") == 1
+        assert "the server failed: " in fails(
+            "build", "native", "-s", server.url, "-c", 100, stdin=b"apple\n"
+        )
+        assert set(server.client.scan_iter()) == {b"key", b"built"}
+
+
+def test_keys_of_a_cluster() -> None:
+    with running(OXBLOOM, "--cluster-enabled", "yes", "--cluster-port", "0") as server:
+        server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        wait_until(lambda: b"cluster_state:ok" in server.client.execute_command("CLUSTER", "INFO"))
+        for key in ("a", "b", "}{"):
+            run("build", key, "-s", server.url, "-c", 100, stdin=b"apple\n")
+            assert run("check", key, "-s", server.url, stdin=b"apple\nplum\n").output == b"apple\n"
+            assert b"native" in run("info", key, "-s", server.url).output
+        assert server.client.dbsize() == 3
+
+
+def test_the_password_comes_from_the_variable_of_redis_cli_or_the_url() -> None:
+    with running(OXBLOOM) as server:
+        server.client.config_set("requirepass", "secret")
+        known = {"env": os.environ | {"REDISCLI_AUTH": "secret"}}
+        run("build", "key", "-s", server.url, "-c", 10, stdin=b"apple\n", **known)
+        with_password = server.url.replace("//", "//:secret@")
+        for url, more in ((server.url, known), (with_password, {})):
+            assert run("check", "key", "-s", url, stdin=b"apple\n", **more).output == b"apple\n"
+        assert "cannot connect to the server: " in fails("info", "key", "-s", server.url)
+        server.client.execute_command("AUTH", "secret")
+
+
+def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Path) -> None:
+    page = (ROOT / "docs/command-line.md").read_text()
+    permitted = dict(re.findall(r"^\| `(.*)` \| `(.*)` \|$", page, re.MULTILINE))
+    assert set(permitted) == {"build", "add", "merge", "check", "check --fetch", "info"}
+    path = write(folder / "lines", [b"apple"])
+
+    def as_user(command: str, *arguments: object, **more: Any) -> Done:
+        rules = f"reset on >secret ~seen:* ~{{seen:* -@all {permitted[command]}"
+        server.client.execute_command("ACL", "SETUSER", "limited", *rules.split())
+        url = server.url.replace("//", "//limited:secret@")
+        return run(*command.split(), "seen:a", *arguments, "-s", url, **more)
+
+    as_user("build", path, "-c", 10)
+    as_user("build", path, "-c", 10, "--replace")
+    as_user("add", path)
+    as_user("merge", "seen:a", "--replace")
+    assert as_user("check", path).output == b"apple\n"
+    assert as_user("check --fetch", path).output == b"apple\n"
+    assert b"native" in as_user("info").output
+
+
+# --- Existing files and keys ----------------------------------------------------------------------
+
+
+def test_nothing_is_overwritten_without_replace(server: Server, folder: Path) -> None:
+    path = folder / "filter"
+    for target in ((path,), ("key", "-s", server.url)):
+        run("build", *target, "-c", 10, stdin=b"kept\n")
+    kept = path.read_bytes(), server.client.dump("key")
+    expected = "use --replace to overwrite it"
+    assert fails("build", path, "-c", 10) == f"'{path}' exists: {expected}"
+    assert fails("build", "key", "-s", server.url, "-c", 10) == f"the key 'key' exists: {expected}"
+    assert (path.read_bytes(), server.client.dump("key")) == kept
+    for target in ((path,), ("key", "-s", server.url)):
+        run("build", *target, "-c", 10, "--replace", stdin=b"apple\n")
+        assert run("check", *target, stdin=b"apple\n").output == b"apple\n"
+    assert os.listdir(folder) == ["filter"]
+    assert server.client.dbsize() == 1
+
+
+def test_a_target_that_appears_during_a_build_is_not_overwritten(
+    server: Server, folder: Path
+) -> None:
+    path = folder / "filter"
+    to_file, to_key = (
+        start("build", path, "-c", 10),
+        start("build", "key", "-s", server.url, "-c", 10),
+    )
+    # Once a process reads lines, it has checked that its target does not exist.
+    for process in (to_file, to_key):
+        assert process.stdin
+        process.stdin.write(b"apple\n" * 1_000_000)
+        process.stdin.flush()
+    path.write_bytes(b"kept")
+    server.client.set("key", "kept")
+    assert "exists: use --replace" in ends(to_file, 2)
+    assert "exists: use --replace" in ends(to_key, 2)
+    assert path.read_bytes() == server.client.get("key") == b"kept"
+    assert os.listdir(folder) == ["filter"]
+    assert server.client.dbsize() == 1
+
+
+def test_a_link_is_followed(folder: Path) -> None:
+    old_filter(folder / "real")
+    (folder / "link").symlink_to("real")
+    run("build", folder / "link", "-c", 10, "--replace", stdin=b"apple\n")
+    assert (folder / "link").is_symlink()
+    assert run("check", folder / "real", stdin=b"apple\n").output == b"apple\n"
