@@ -12,6 +12,7 @@ import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
 import redis
@@ -57,14 +58,14 @@ class Shell:
         text: str,
         *,
         directory: Path = ROOT,
-        programs: Path | None = None,
+        port: int | None = None,
         **environment: str,
     ) -> None:
-        """Starts the shell. `programs` is a folder that comes first in the search path."""
+        """Starts the shell. If a port is given, its `redis-cli` connects to it by default."""
         named = set(re.findall(r"\$\{?(\w+)", "\n".join(blocks(text)))) - GIVEN
         known = {name: value for name, value in os.environ.items() if name not in named}
-        if programs:
-            known["PATH"] = f"{programs}:{known['PATH']}"
+        if port:
+            known["PATH"] = f"{redis_cli_at(folder / 'programs', port)}:{known['PATH']}"
         self.errors = folder / f"errors-{id(self)}"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
@@ -77,6 +78,12 @@ class Shell:
                 text=True,
                 start_new_session=True,
             )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def paste(self, *code: str) -> list[str]:
         """Pastes code, and returns the lines that it prints. Fails the test if this takes too long."""

@@ -185,3 +185,8 @@ def start(stack: ExitStack, module: str | None, *options: str, **more: Any) -> S
 def running(module: str | None = None, *options: str) -> Iterator[Server]:
     with ExitStack() as stack:
         yield start(stack, module, *options)
+
+
+def set_clock(server: Server, seconds: int) -> None:
+    """Stops the clock of forgetting filters at a Unix time. The server must have the build OXBLOOM_WITH_CLOCK."""
+    server.client.execute_command("BF.CLOCK", "any", 1000 * seconds)

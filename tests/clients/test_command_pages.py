@@ -434,13 +434,9 @@ MOST_FALSE_POSITIVES = 15_000
 def test_a_file_can_be_sent_in_one_command(server, tmp_path):
     section = pages.section(INDEX, "A file in one command")
     whole, pieces = pages.blocks(section)
-    programs = pasting.redis_cli_at(tmp_path / "programs", server.port)
-    shell = pasting.Shell(tmp_path, INDEX, directory=tmp_path, programs=programs)
-    try:
+    with pasting.Shell(tmp_path, INDEX, directory=tmp_path, port=server.port) as shell:
         reserved, new, found = shell.paste(whole)
         added_again = [int(line) for line in shell.paste(pieces)]
-    finally:
-        shell.close()
     assert (reserved, found) == ("OK", "1000000")
     assert 1_000_000 - MOST_FALSE_POSITIVES < int(new) <= 1_000_000
     assert added_again == [0] * 100

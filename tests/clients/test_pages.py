@@ -3,7 +3,7 @@
 Commands that a page types into redis-cli get the reply that it shows. The Python code prints what its comments say,
 also when it runs again. Figures, names and errors are compared with a server or a file where that is possible.
 
-Other pages have tests of their own: `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`,
+Other pages have tests of their own: `test_readme_page.py`, `test_pasted_pages.py`, `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`,
 `test_beside_page.py`, `test_forgetting_page.py`, `test_pybloom_page.py`, `crawling/test_crawling_page.py`;
 `node/pages.test.mjs` runs the code for node-redis.
 """
@@ -76,11 +76,11 @@ PASTED = {
     "docs/beside.md": "tests/clients/test_beside_page.py",
     "docs/commands/README.md": "tests/clients/test_command_pages.py",
     "docs/crawling.md": "tests/clients/crawling/test_crawling_page.py",
-    "docs/forgetting.md": "tests/clients/test_forgetting_page.py",
+    "docs/forgetting.md": "tests/clients/test_pasted_pages.py",
     "docs/installing.md": "tests/dist/conftest.py",
     "docs/migrating-from-redisbloom.md": "tests/clients/test_migrating.py",
     "docs/operating.md": "tests/clients/test_operating.py",
-    "docs/recipes.md": "tests/clients/test_recipes.py",
+    "docs/recipes.md": "tests/clients/test_pasted_pages.py",
     "docs/security.md": "tests/clients/test_security_page.py",
     "python/README.md": "tests/clients/wheel/test_readme.py",
 }
@@ -119,7 +119,7 @@ def test_the_pages_show_sessions():
     }
 
 
-# Contributing
+# CONTRIBUTING.md
 
 
 def test_each_target_of_make_on_the_pages_is_there():
@@ -300,6 +300,25 @@ def test_native_cuckoo_filters_have_the_figures_that_are_stated(server, line, cr
         for first in range(1_000_000, 1_200_000, 1000)
     )
     assert found / 200_000 == pytest.approx(float(row[1]) / 100, rel=0.2, abs=0.0002)
+
+
+# How it works
+
+
+def shape(server: Server, rate: str, *options: str) -> tuple[str, str, str]:
+    """Returns the blocks per item, the probes, and the bits per item of a filter for a million items."""
+    size(server, rate, 1_000_000, *options)
+    described = server.client.execute_command("BF.DEBUG", "key")[-1].decode()
+    facts = dict(fact.split(":") for fact in described.split())
+    return facts["blocks"], facts["hashes"], f"{int(facts['bits']) / 1e6:.1f}"
+
+
+def test_the_table_has_the_shapes_that_a_server_chooses(server):
+    row = r"^\| (0\.\d+) \| (\d), (\d+), ([\d.]+) \| (\d), (\d+), ([\d.]+) \|$"
+    rows = re.findall(row, text("docs/how-it-works.md"), re.MULTILINE)
+    assert len(rows) == 5
+    for rate, *stated in rows:
+        assert stated == [*shape(server, rate), *shape(server, rate, "NONSCALING")]
 
 
 # Configuration and versions

@@ -9,7 +9,7 @@ from pathlib import Path
 import pages
 import pytest
 import redis
-from pasting import Shell, redis_cli_at
+from pasting import Shell
 from servers import HOST, OXBLOOM, ROOT, free_port, happens
 
 PAGE = (ROOT / "README.md").read_text()
@@ -24,11 +24,8 @@ def test_the_session_of_the_readme_can_be_repeated(server):
 
 def test_the_command_of_the_readme_adds_a_million_lines(server, tmp_path):
     (command,) = re.findall(r"^\$ (seq .*)$", PAGE, re.MULTILINE)
-    shell = Shell(tmp_path, "", programs=redis_cli_at(tmp_path / "programs", server.port))
-    try:
+    with Shell(tmp_path, "", port=server.port) as shell:
         (new,) = shell.paste(command)
-    finally:
-        shell.close()
     # At most 1 % are false positives. One and a half times as many never are, by chance.
     assert 985_000 < int(new) <= 1_000_000
     assert server.client.execute_command("BF.EXISTS", "numbers", "1000000")

@@ -35,11 +35,8 @@ def is_for_this_server(block: str) -> bool:
 
 def test_the_page_can_be_pasted_from_top_to_bottom(server: Server, tmp_path: Path) -> None:
     text = pasting.with_settings(PAGE, {"PORT=6379": f"PORT={server.port}"})
-    shell = Shell(tmp_path, text)
-    try:
+    with Shell(tmp_path, text) as shell:
         shown = [shell.paste(block) for block in pages.blocks(text)]
-    finally:
-        shell.close()
     assert len(BLOCKS) == 7
     for block, lines in zip(BLOCKS, shown, strict=True):
         if is_for_this_server(block):
