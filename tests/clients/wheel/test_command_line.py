@@ -173,7 +173,11 @@ def test_info_lists_the_filters_in_an_rdb_file(folder: Path) -> None:
         client.execute_command("SAVE")
         snapshot = server.log.parent / "dump.rdb"
         of_file = [json.loads(line) for line in run("info", snapshot, "--json").lines]
-        of_file.sort(key=lambda facts: str(facts["key"]))
+
+        def order(facts: dict[str, Any]) -> tuple[str, str]:
+            # Two keys are compressed, so only their kinds tell them apart.
+            return str(facts["key"]), facts["kind"]
+
         expected = []
         for key in client.scan_iter(count=100):
             if client.type(key) not in (b"list", b"hash", b"string"):
@@ -183,7 +187,7 @@ def test_info_lists_the_filters_in_an_rdb_file(folder: Path) -> None:
                 name = None if len(key) >= 100 else key.decode()
                 facts = {**of_key, "window": window and window.total_seconds()}
                 expected.append({"key": name, **facts})
-        assert of_file == sorted(expected, key=lambda facts: str(facts["key"]))
+        assert sorted(of_file, key=order) == sorted(expected, key=order)
         lines = run("info", snapshot).lines
         assert len(lines) == 1 + len(expected)
         names = {repr(facts["key"]) if facts["key"] else "(compressed)" for facts in expected}
