@@ -10,6 +10,7 @@ import pytest
 import redis
 import redis.asyncio
 from oxbloom import AsyncShardedFilter, ModuleMissingError, RemoteFilter, ShardedFilter
+from oxbloom._cli.data_types import DATA_TYPES
 from servers import OXBLOOM, REDISBLOOM, Server, running
 
 TIGHT = 1e-18  # so low that the tests have no false positives
@@ -69,6 +70,11 @@ def copy(folder: Path, source: Server, destination: Server, *options: str) -> st
     program = [sys.executable, "-m", "oxbloom", "copy", source.url, destination.url, *options]
     command = [*program, "--verify", "--progress-file", str(folder / "progress")]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_types_that_are_not_copied_from_a_module_with_a_prefix_are_those_of_others() -> None:
+    foreign = {each.name for each in DATA_TYPES if each.is_foreign}
+    assert foreign == {"MBbloom--", "MBbloomCF", "bloomfltr"}
 
 
 def test_filters_are_copied_from_and_to_a_module_with_a_prefix(
