@@ -97,6 +97,7 @@ fn load(context: &Context, args: Args) -> Result<(), String> {
         let module = names::names().module.to_string_lossy();
         return Err(format!("this file is already loaded, as '{module}': a server loads it once"));
     }
+    family::spell(&names.prefix);
     names.set();
     registration::register_all(context, args)?;
     names::keep();

@@ -3,14 +3,13 @@
 //! By default, the names are RedisBloom's, which every client knows, and a server cannot load both modules. With the
 //! argument `prefix OX`, everything named `bf`, `BF.…` or `CF.…` is named `oxbf`, `OXBF.…` or `OXCF.…`, and the module
 //! can run beside RedisBloom or valkey-bloom. Only the names change. The code and its texts have the usual names:
-//! [`family`] spells those of commands, and [`named`] replaces those in texts.
+//! [`family`](crate::family) spells those of commands, and [`named`] replaces those in texts.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::family;
 use crate::ffi::call;
 use crate::load_time::LoadTime;
 use crate::server::Args;
@@ -87,9 +86,8 @@ impl Names {
         )
     }
 
-    /// Gives the module and its commands these names.
+    /// Gives the module these names. The commands get theirs from [`family::spell`](crate::family::spell).
     pub(crate) fn set(self) {
-        family::spell(&self.prefix);
         NAMES.set(self);
     }
 

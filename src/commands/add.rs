@@ -5,11 +5,11 @@
 
 use super::create::{create, create_new, expire_at};
 use super::item_flags::ItemFlags;
-use super::items::{Arguments, Items};
+use super::items::{Arguments, Items, replicate};
 use super::option_rows::{self, Creator};
 use super::options::Options;
 use super::redisbloom;
-use super::replication::{Changed, Replay, replicate};
+use super::replication::{Changed, Replay};
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;

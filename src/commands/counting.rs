@@ -1,8 +1,8 @@
 //! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: commands that require a counting filter.
 
 use super::item_flags::ItemFlags;
-use super::items::{Arguments, Items};
-use super::replication::{Changed, Replay, replicate};
+use super::items::{Arguments, Items, replicate};
+use super::replication::{Changed, Replay};
 use crate::family::{CUCKOO, Verb};
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::Error;

@@ -1,9 +1,13 @@
 //! The items of a command: arguments, or [packed](super::packing) into one.
 
-use super::option_rows;
+use std::ffi::CStr;
+
 use super::replication::{Changed, Replay};
 use crate::server::{Arg, Args, Context, OwnedString};
 use oxbloom_filter::internals::try_vec;
+
+/// The token before items that follow options.
+pub(super) const ITEMS_TOKEN: &CStr = c"ITEMS";
 
 /// The items of a command, in order.
 pub(super) trait Items<'a>: Copy {
@@ -52,7 +56,7 @@ impl<'a> Items<'a> for Arguments<'a> {
             return true;
         }
         // Only BF.INSERT has options.
-        let token = (!options.is_empty()).then(|| ctx.string(option_rows::ITEMS_TOKEN.to_bytes()));
+        let token = (!options.is_empty()).then(|| ctx.string(ITEMS_TOKEN.to_bytes()));
         let Ok(mut arguments) = try_vec(options.len() + 1 + count) else { return false };
         let changing = self.items.iter().enumerate().filter(|&(index, _)| changed.contains(index));
         arguments.extend_from_slice(options);
@@ -61,4 +65,25 @@ impl<'a> Items<'a> for Arguments<'a> {
         ctx.replicate(verbs.many, key, &arguments);
         true
     }
+}
+
+/// Replicates the items that changed the filter. Returns true if there was one. Other items are not replicated: most of
+/// a crawler's items are duplicates.
+pub(super) fn replicate<'a>(ctx: &Context, replay: &Replay, items: impl Items<'a>, changed: &Changed) -> bool {
+    if changed.count() == 0 {
+        return false;
+    }
+    if items.replicate(ctx, replay, changed) {
+        return true;
+    }
+    // Without memory for all items, replicate one command per item.
+    let &Replay { key, verbs, options } = replay;
+    let token = (!options.is_empty()).then(|| ctx.string(ITEMS_TOKEN.to_bytes()));
+    for (_, item) in items.iter().enumerate().filter(|&(index, _)| changed.contains(index)) {
+        let item = ctx.string(item);
+        let options = options.iter().copied().chain(token.as_ref().map(OwnedString::as_arg));
+        let arguments: Vec<_> = options.chain([item.as_arg()]).collect();
+        ctx.replicate(verbs.one, key, &arguments);
+    }
+    true
 }

@@ -4,11 +4,11 @@
 //! To add an option, add three things: its row here, the field of [`Options`] that it sets, and its
 //! [error](crate::reply_error).
 
-use std::ffi::CStr;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
 use super::declaration::{Argument, ArgumentKind};
+use super::items::ITEMS_TOKEN;
 use super::options::Options;
 use super::packing;
 use crate::configuration::{self, CUCKOO_LAYOUTS, LAYOUTS};
@@ -409,7 +409,6 @@ pub(super) const COUNT: Argument = Argument::flag(c"COUNT", c"count");
 
 /// The items of BF.INSERT, after its options.
 pub(super) const ITEMS: Argument = Argument::items(Some(ITEMS_TOKEN));
-pub(super) const ITEMS_TOKEN: &CStr = c"ITEMS";
 
 /// Parses the options of a command, which start at argument `next`. Also returns the arguments after the options: the
 /// items of BF.INSERT, or the packing of BF.ADDPACKED and its items.

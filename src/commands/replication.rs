@@ -1,9 +1,7 @@
-//! Replicates the changes that commands on items made.
+//! The change that a command on items made, and the commands that repeat it on replicas.
 
-use super::items::Items;
-use super::option_rows;
 use crate::family::Verb;
-use crate::server::{Arg, Context, OwnedString};
+use crate::server::Arg;
 
 /// The commands that repeat a change on replicas.
 #[derive(Clone, Copy)]
@@ -71,25 +69,4 @@ impl Changed<'_> {
             Changed::Flagged(flags) => flags.get(index).is_some_and(|changed| *changed),
         }
     }
-}
-
-/// Replicates the items that changed the filter. Returns true if there was one. Other items are not replicated: most of
-/// a crawler's items are duplicates.
-pub(super) fn replicate<'a>(ctx: &Context, replay: &Replay, items: impl Items<'a>, changed: &Changed) -> bool {
-    if changed.count() == 0 {
-        return false;
-    }
-    if items.replicate(ctx, replay, changed) {
-        return true;
-    }
-    // Without memory for all items, replicate one command per item.
-    let &Replay { key, verbs, options } = replay;
-    let token = (!options.is_empty()).then(|| ctx.string(option_rows::ITEMS_TOKEN.to_bytes()));
-    for (_, item) in items.iter().enumerate().filter(|&(index, _)| changed.contains(index)) {
-        let item = ctx.string(item);
-        let options = options.iter().copied().chain(token.as_ref().map(OwnedString::as_arg));
-        let arguments: Vec<_> = options.chain([item.as_arg()]).collect();
-        ctx.replicate(verbs.one, key, &arguments);
-    }
-    true
 }

@@ -11,7 +11,7 @@ use crate::operations::{longest_pause, timed};
 use crate::peers::{Instance, Peer};
 use crate::requests::{NEVER_INSERTED, Requests};
 use crate::statistics::Series;
-use crate::targets::Target;
+use crate::target::Target;
 use crate::workloads::fill;
 use models::random::Random;
 use testkit::ask;

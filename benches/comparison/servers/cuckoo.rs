@@ -9,7 +9,7 @@ use crate::format::{bytes, seconds, spread};
 use crate::peers::{Instance, Peer};
 use crate::requests::{NEVER_INSERTED, Requests};
 use crate::statistics::Series;
-use crate::targets::Target;
+use crate::target::Target;
 use crate::workloads::{Delivery, Measured, fill_by, measure as measure_requests};
 use models::random::Random;
 use testkit::{ask, run};

@@ -18,6 +18,7 @@ mod report;
 mod requests;
 mod statistics;
 mod summary;
+mod target;
 mod targets;
 mod windows;
 mod workloads;
@@ -43,18 +44,18 @@ fn main() {
     peers::pin_client();
     if std::env::args().any(|argument| argument == "windows") {
         let windows = windows::measure(quick);
-        let page = targets::table(&windows.targets()) + "\n" + &windows.markdown();
+        let page = target::table(&windows.targets()) + "\n" + &windows.markdown();
         write(&target.join("bench"), &[("windows.md", page), (windows::CHART, windows.chart())]);
         return;
     }
     if std::env::args().any(|argument| argument == "packed") {
         let packed = packed::measure(quick);
-        write(&target.join("bench"), &[("packed.md", targets::table(&packed.targets()) + "\n" + &packed.markdown())]);
+        write(&target.join("bench"), &[("packed.md", target::table(&packed.targets()) + "\n" + &packed.markdown())]);
         return;
     }
     if std::env::args().any(|argument| argument == "cuckoo") {
         let cuckoo = cuckoo::measure(quick);
-        write(&target.join("bench"), &[("cuckoo.md", targets::table(&cuckoo.targets()) + "\n" + &cuckoo.markdown())]);
+        write(&target.join("bench"), &[("cuckoo.md", target::table(&cuckoo.targets()) + "\n" + &cuckoo.markdown())]);
         return;
     }
     let plan = if quick { Plan::QUICK } else { Plan::FULL };
@@ -94,7 +95,7 @@ fn main() {
         (windows::CHART, windows.chart()),
     ];
     write(&folder.join("docs"), &docs);
-    write(&folder.join("benches/comparison"), &[("targets.md", targets::page(&targets))]);
+    write(&folder.join("benches/comparison"), &[("targets.md", target::page(&targets))]);
 }
 
 /// Writes files, and prints the first of them, which is the page.

@@ -9,7 +9,7 @@ use crate::client;
 use crate::format::{spread, thousands};
 use crate::peers::{Instance, MAIN, Peer};
 use crate::requests::{Item, NEVER_INSERTED, Requests};
-use crate::targets::Target;
+use crate::target::Target;
 use crate::workloads::{Delivery, Measured, Operation, measure as measure_requests};
 use models::random::Random;
 use testkit::ask;

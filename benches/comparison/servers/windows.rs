@@ -13,7 +13,7 @@ use crate::operations::longest_pause;
 use crate::peers::{Instance, Peer};
 use crate::requests::{NEVER_INSERTED, Requests};
 use crate::statistics::Series;
-use crate::targets::Target;
+use crate::target::Target;
 use crate::workloads::{Delivery, Measured, fill, fill_by, measure as measure_requests};
 use models::random::Random;
 use testkit::ask;

@@ -5,11 +5,11 @@
 use crate::commands::add::{create_and_open, insert_in_batches, notify};
 use crate::commands::create::expire_at;
 use crate::commands::item_flags::ItemFlags;
-use crate::commands::items::Arguments;
+use crate::commands::items::{Arguments, replicate};
 use crate::commands::option_rows::{self, Creator};
 use crate::commands::options::Options;
 use crate::commands::redisbloom;
-use crate::commands::replication::{Changed, Replay, replicate};
+use crate::commands::replication::{Changed, Replay};
 use crate::configuration;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
