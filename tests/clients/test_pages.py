@@ -30,7 +30,7 @@ VERSIONS = "docs/versions.md"
 
 # The languages of the code blocks of each page. Blocks in sh do not run here: see PASTED.
 BLOCKS = {
-    README: ["console", "console", "console", "python", "console", "console"],
+    README: ["console", "console", "console", "python", "js", "console", "console"],
     CHOOSING: ["console"],
     CLIENTS: ["python", "js", "js", "js", "python", "js"],
     CONFIGURATION: ["text", "console"],

@@ -47,14 +47,16 @@ function expectedOutput(code) {
   return [0, -1].map((time) => times.map((said) => `${said.at(time)}\n`).join(''));
 }
 
+const [README_CODE, ...none] = codeOn('README.md');
 const [CART_CODE, PACKED_CODE, CHUNKS_CODE, FIELDS_CODE, ...noMore] = codeOn('docs/clients.md');
 
 test('all code for node-redis on the pages runs here', () => {
-  assert.deepEqual(noMore, []);
-  assert.ok([CART_CODE, PACKED_CODE, CHUNKS_CODE, FIELDS_CODE].every(Boolean));
+  assert.deepEqual([none, noMore], [[], []]);
+  assert.ok([README_CODE, CART_CODE, PACKED_CODE, CHUNKS_CODE, FIELDS_CODE].every(Boolean));
 });
 
 for (const [name, code] of [
+  ['README.md', README_CODE],
   ['docs/clients.md', CART_CODE],
   ['docs/clients.md, for packed items,', PACKED_CODE],
   ['docs/clients.md, for chunks,', CHUNKS_CODE],
