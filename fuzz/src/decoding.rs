@@ -12,7 +12,8 @@ use oxbloom_filter::internals::{
     Table,
 };
 use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Mismatch};
-use testkit::forgery::{first_string, without_options};
+use testkit::forgery::kinds::without_options;
+use testkit::forgery::sealed::first_string;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::input::{Reader, Writer, item};

@@ -18,7 +18,10 @@ use std::num::NonZeroU64;
 use oxbloom_filter::internals::codec::{self, Encoding, Header, Origin, Sink as _};
 use oxbloom_filter::internals::{FilterKind, InsertOptions, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
-use testkit::forgery::{ENTRIES, Entries, Forgery, KINDS, Sealed};
+use testkit::forgery::content::Forgery;
+use testkit::forgery::entries::{ENTRIES, Entries};
+use testkit::forgery::kinds::KINDS;
+use testkit::forgery::sealed::Sealed;
 use testkit::payload::Part;
 
 use crate::decoding::{DIRECTORY_BYTES, MEMORY_LIMIT, saved, through_a_dump, whole};

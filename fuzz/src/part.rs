@@ -5,7 +5,7 @@
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{FilterKind, codec};
-use testkit::forgery::{GROUP, Widths, slots_of_count, write_group};
+use testkit::forgery::entries::{GROUP, Widths, slots_of_count, write_group};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::input::{Reader, item};

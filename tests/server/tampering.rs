@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use models::random::Random;
 use testkit::filter_model::{FilterModel, use_in_every_way};
-use testkit::forgery::first_string;
+use testkit::forgery::sealed::first_string;
 use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, is_foreign, reserving};
 use testkit::memory::{create, limited};
 use testkit::payload::{Part, Payload};

@@ -9,6 +9,9 @@ use crate::command::{ABSENT, ask, error_text, item, many, run, run_words};
 use crate::info::{filter_info, info_field, layout_of};
 use models::random::Random;
 
+/// An error rate so low that tests meet no false positive.
+pub const EXACT: &str = "0.000000000000000001";
+
 /// A filter's key, and every item that the server acknowledged.
 #[derive(Clone, Debug)]
 pub struct FilterModel {

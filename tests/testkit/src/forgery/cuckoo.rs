@@ -11,7 +11,8 @@
 use oxbloom_filter::internals::codec::{Encoding, HEADER_CURSOR, Header, Origin};
 use oxbloom_filter::internals::{CuckooFilter, CuckooSpec, Kind};
 
-use super::{Field, MAX_ITEMS, Sealed};
+use crate::forgery::fields::{Field, MAX_ITEMS};
+use crate::forgery::sealed::Sealed;
 use crate::payload::Part;
 
 const VERSION: usize = 0;
