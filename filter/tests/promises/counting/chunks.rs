@@ -1,0 +1,151 @@
+//! Chunks of a table: in any order, but not of another filter, nor of another time.
+
+use oxbloom_filter::internals::codec::{self, chunk};
+use oxbloom_filter::internals::{BATCH, OnDuplicate};
+use oxbloom_filter::{DecodeError, Filter};
+
+use crate::counting::decoded::{assert_rejected, built_like, grown};
+use crate::counting::filters::{counting, remove};
+use crate::model::{self, built, by, chunks, insert_batch, item};
+
+#[test]
+fn chunks_of_a_table_may_arrive_in_any_order_and_more_than_once() {
+    let mut filter = counting(0.01, 100, by(2), 7);
+    // The table has about 1.3 MB, and therefore three chunks.
+    for first in (0..700_000).step_by(BATCH) {
+        let hashes: Vec<_> = (first..first + BATCH as u64).map(|number| filter.hash(&item(number))).collect();
+        assert!(insert_batch(&mut filter, &hashes, OnDuplicate::Count).into_iter().all(|new| new.is_ok()));
+    }
+    let header = codec::encode_header(&filter).unwrap();
+    let mut chunks = chunks(&filter);
+    assert_eq!(chunks.len(), 3);
+    for _ in 0..3 {
+        chunks.rotate_left(1);
+        let mut copy = built(&header).unwrap();
+        for (number, (cursor, chunk)) in chunks.iter().chain(&chunks[..1]).enumerate() {
+            assert_eq!(model::is_complete(&header, &copy), number == 3);
+            model::load(&mut copy, *cursor, chunk).unwrap();
+        }
+        assert!(model::whole(&copy) == model::whole(&filter));
+        assert!((0..700_000).step_by(7).all(|number| copy.contains(item(number))));
+    }
+    assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
+    assert!(model::whole(&model::through_a_file(&filter)) == model::whole(&filter));
+}
+
+/// An operation on a filter.
+type Operation = fn(&mut Filter);
+
+/// If such a chunk were accepted, the copy could contain items that the write removed, or lack items that it moved.
+#[test]
+fn a_chunk_from_before_a_write_is_rejected_after_it() {
+    const FIRST: u64 = 1;
+    let writes: &[(&str, Operation)] = &[
+        ("a new item", |filter| assert_eq!(filter.insert(b"new"), Ok(true))),
+        ("another occurrence", |filter| assert_eq!(filter.insert(item(FIRST)), Ok(false))),
+        ("a removal", |filter| assert!(remove(filter, &item(FIRST)))),
+        ("an addition that is undone", |filter| {
+            assert!(filter.insert(b"new").is_ok() && remove(filter, b"new"));
+        }),
+        ("a removal that is undone", |filter| {
+            assert!(remove(filter, &item(FIRST)) && filter.insert(item(FIRST)).is_ok());
+        }),
+        ("one item for another", |filter| {
+            assert!(remove(filter, &item(499)) && filter.insert(b"new").is_ok());
+        }),
+        ("all items but one", |filter| {
+            let removed = (2..5_000).filter(|number| number % 7 > 0);
+            removed.for_each(|number| assert!(remove(filter, &item(number)), "{number}"));
+        }),
+    ];
+    for (what, write) in writes {
+        let mut source = grown();
+        let (mut early, before) = (built_like(&source), chunks(&source));
+        let mut whole = model::through_a_client(&source);
+        write(&mut source);
+        let mut late = built_like(&source);
+        // A copy takes chunks from before the write or from after it, but not both.
+        for chunk in &before {
+            assert_eq!(assert_rejected(&mut late, chunk, what), DecodeError::Foreign);
+        }
+        for chunk in &chunks(&source) {
+            assert_eq!(assert_rejected(&mut early, chunk, what), DecodeError::Foreign);
+        }
+        for (cursor, chunk) in &before {
+            assert_eq!(model::load(&mut early, *cursor, chunk), Ok(()), "{what}");
+        }
+        assert!(model::whole(&early) == model::whole(&grown()));
+        // A filter that was written to is no longer a copy.
+        write(&mut whole);
+        for chunk in &before {
+            assert_rejected(&mut whole, chunk, what);
+        }
+        assert!(model::whole(&whole) == model::whole(&source), "{what}");
+    }
+
+    let questions: &[(&str, Operation)] = &[
+        ("a look-up", |filter| assert!(filter.contains(item(FIRST)))),
+        ("a present item, only if it is absent", |filter| {
+            let hash = filter.hash(&item(FIRST));
+            filter.insert_hashes(&[hash], &mut [true], &mut [], &OnDuplicate::Skip.into(), &mut |_| true).unwrap();
+        }),
+        ("a removal of an absent item", |filter| assert!(!remove(filter, b"absent"))),
+    ];
+    for (what, question) in questions {
+        let mut source = grown();
+        let (mut copy, before) = (built_like(&source), chunks(&source));
+        question(&mut source);
+        assert!(chunks(&source) == before, "{what}");
+        for (cursor, chunk) in before {
+            assert_eq!(model::load(&mut copy, cursor, &chunk), Ok(()), "{what}");
+        }
+        assert!(model::whole(&copy) == model::whole(&grown()), "{what}");
+    }
+}
+
+/// Two copies can diverge and still have equal counts. A filter with chunks of both would lack items.
+#[test]
+fn a_chunk_of_a_filter_with_the_same_counts_is_rejected() {
+    let (mut twin, mut other) = (grown(), grown());
+    for (filter, new) in [(&mut twin, b"one  "), (&mut other, b"other")] {
+        assert!(remove(filter, &item(1)));
+        assert_eq!(filter.insert(new), Ok(true));
+    }
+    assert_eq!(twin.len(), other.len());
+    for (chunk, others) in chunks(&twin).iter().zip(&chunks(&other)) {
+        assert_rejected(&mut built_like(&twin), others, "of a copy that diverged");
+        assert_rejected(&mut built_like(&other), chunk, "of a copy that diverged");
+    }
+}
+
+#[test]
+fn a_chunk_of_another_counting_filter_or_place_is_rejected() {
+    let filter = grown();
+    let [mut other, mut alike] = [8, 9].map(|seed| counting(0.01, 100, by(2), seed));
+    for filter in [&mut other, &mut alike] {
+        (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
+    }
+    assert_rejected(&mut built_like(&other), &chunks(&alike)[0], "other seed");
+    assert_rejected(&mut built_like(&other), &chunks(&filter)[0], "other table");
+    let mut copy = built_like(&filter);
+    for (at, chunk) in chunks(&filter) {
+        let places = chunk::FIRST_CHUNK_CURSOR..chunk::FIRST_CHUNK_CURSOR + 1_000;
+        for cursor in places.chain([0, 1, 64, at - 1, at + 1, u64::MAX, u64::MAX - 63]) {
+            assert_rejected(&mut copy, &(cursor, chunk.clone()), "elsewhere");
+        }
+    }
+}
+
+/// A server can save at any time, even between a client's header and its last chunk. Later chunks must then still load.
+#[test]
+fn a_counting_filter_that_is_still_being_loaded_can_be_saved() {
+    let filter = grown();
+    let mut partial = built_like(&filter);
+    for (cursor, chunk) in chunks(&filter) {
+        let copy = model::through_a_file(&partial);
+        assert!(model::whole(&copy) == model::whole(&partial));
+        partial = copy;
+        assert_eq!(model::load(&mut partial, cursor, &chunk), Ok(()));
+    }
+    assert!(model::whole(&partial) == model::whole(&filter));
+}

@@ -1,0 +1,160 @@
+//! Damaged and impossible headers, and tables whose bytes were changed.
+
+use oxbloom_filter::internals::codec::{self, chunk};
+use oxbloom_filter::internals::{Growth, MAX_ITEMS};
+use oxbloom_filter::{DecodeError, Filter};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use crate::counting::decoded::{MEMORY_LIMIT, built_like, decode, grown, use_in_every_way};
+use crate::counting::filters::counting;
+use crate::model::{self, body, by, chunks, item, with_checksum};
+
+#[test]
+fn a_counting_header_that_is_damaged_is_rejected() {
+    let header = codec::encode_header(&grown()).unwrap();
+    for length in 0..header.len() {
+        assert_eq!(decode(&header[..length]).err(), Some(DecodeError::Corrupt), "{length} bytes");
+        // The same holds if the checksum is forged.
+        assert_eq!(decode(&with_checksum(&header[..length])).is_ok(), length == header.len() - 8, "{length}");
+    }
+    for bit in 0..header.len() * 8 {
+        let mut damaged = header.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode(&damaged).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn impossible_numbers_of_a_table_are_rejected() {
+    const RECORD: usize = 32;
+    let number = |value: u64| value.to_le_bytes().to_vec();
+    let impossible: &[(&str, usize, Vec<u8>)] = &[
+        ("a native filter", 4, vec![0]),
+        ("reserved bytes", 5, vec![0, 0, 1]),
+        ("a table that grows, in a filter that does not", 8, vec![0; 4]),
+        ("no record", 12, vec![0; 4]),
+        ("two records", 12, vec![2]),
+        ("capacity 0", RECORD, number(0)),
+        ("more items than can be counted", RECORD + 16, number(MAX_ITEMS + 1)),
+        ("more items than occurrences", RECORD + 16, number(1 << 40)),
+        ("slots without items", RECORD + 16, [number(0), number(0)].concat()),
+        ("no segments", RECORD + 40, number(0)),
+        ("a level in a table that grows", RECORD + 48, vec![12]),
+        ("fingerprints without bits", RECORD + 50, vec![0]),
+        ("fingerprints of too many bits", RECORD + 50, vec![57]),
+        ("a step of lengths at a wrong level", RECORD + 51, vec![13]),
+        ("stamps in a filter that does not forget", RECORD + 52, vec![1]),
+        ("reserved bytes at the end", RECORD + 55, vec![1]),
+        ("a scale in a table that grows", RECORD + 56, number(1)),
+    ];
+    for (what, at, bytes) in impossible {
+        let mut body = body(&grown());
+        body[*at..][..bytes.len()].copy_from_slice(bytes);
+        assert_eq!(decode(&with_checksum(&body)).err(), Some(DecodeError::Corrupt), "{what}");
+    }
+    // Plausible numbers pass, whatever the chunks contain.
+    let possible: &[(&str, usize, Vec<u8>)] = &[
+        ("the maximum number of occurrences", RECORD + 24, number(u64::MAX)),
+        ("the maximum number of writes", RECORD + 8, number(u64::MAX)),
+        ("other slots", RECORD + 32, number(77)),
+        ("other lengths", RECORD + 50, vec![3, 15]),
+    ];
+    for (what, at, bytes) in possible {
+        println!("{what}");
+        let mut body = body(&grown());
+        body[*at..][..bytes.len()].copy_from_slice(bytes);
+        let header = decode(&with_checksum(&body)).unwrap();
+        use_in_every_way(header.build().unwrap());
+    }
+}
+
+/// An edit of a header or a chunk: a byte, or a number that gets a value that is likely to cause failures.
+#[derive(Clone, Debug)]
+enum Edit {
+    Byte(Index, u8),
+    Number(Index, u64),
+}
+
+impl Edit {
+    fn apply(&self, bytes: &mut [u8]) {
+        match self {
+            Edit::Byte(at, byte) => *at.get_mut(bytes) = *byte,
+            Edit::Number(at, value) => {
+                at.get_mut(bytes.as_chunks_mut::<8>().0).copy_from_slice(&value.to_le_bytes());
+            }
+        }
+    }
+}
+
+fn any_edit() -> impl Strategy<Value = Edit> {
+    let edges = [0, 1, 2, 127, 128, 129, 511, 1 << 20, 1 << 32, 1 << 57, 1 << 63, i64::MAX as u64, u64::MAX];
+    prop_oneof![
+        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Edit::Byte(at, byte)),
+        (any::<Index>(), prop_oneof![select(edges.to_vec()), 0u64..5_000])
+            .prop_map(|(at, value)| Edit::Number(at, value)),
+    ]
+}
+
+/// Returns a small filter with counts from 1 to 9. It grows if `growing` is true.
+fn small(growing: bool) -> Filter {
+    let mut filter = counting(0.3, 150, if growing { by(2) } else { Growth::Fixed }, 7);
+    for number in 0..100 {
+        (0..number % 9 + 1).for_each(|_| assert!(filter.insert(item(number)).is_ok()));
+    }
+    filter
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn a_counting_header_that_was_tampered_with_is_rejected_or_makes_a_sound_filter(
+        growing: bool,
+        edits in vec(any_edit(), 1..4),
+    ) {
+        let mut body = body(&small(growing));
+        edits.iter().for_each(|edit| edit.apply(&mut body));
+        if let Ok(header) = decode(&with_checksum(&body))
+            && header.memory() < MEMORY_LIMIT
+        {
+            let filter = header.build().unwrap();
+            if filter.counting().is_some() {
+                use_in_every_way(filter);
+            }
+        }
+    }
+
+    #[test]
+    fn a_chunk_of_a_table_that_was_damaged_is_rejected(at: Index, xor in 1u8..) {
+        let filter = grown();
+        let mut copy = built_like(&filter);
+        for (cursor, mut chunk) in chunks(&filter) {
+            *at.get_mut(&mut chunk) ^= xor;
+            prop_assert_eq!(model::load(&mut copy, cursor, &chunk), Err(DecodeError::Corrupt));
+        }
+        prop_assert_eq!(copy.fill(), 0.0);
+    }
+
+    /// A client that forges the checksum of a chunk can add other entries, but cannot break the filter.
+    #[test]
+    fn a_table_that_was_forged_is_rejected_or_makes_a_sound_filter(growing: bool, edits in vec(any_edit(), 1..5)) {
+        let filter = small(growing);
+        let mut copy = built_like(&filter);
+        for (cursor, mut sealed) in chunks(&filter) {
+            let checksum = sealed.len() - 8;
+            sealed.truncate(checksum);
+            let tag = u64::from_le_bytes(*sealed.last_chunk().unwrap());
+            sealed.truncate(checksum - 8);
+            edits.iter().for_each(|edit| edit.apply(&mut sealed));
+            let end = cursor - chunk::FIRST_CHUNK_CURSOR;
+            let forged = chunk::seal(&sealed, end, tag).unwrap();
+            let before = model::whole(&copy);
+            match model::load(&mut copy, cursor, &forged) {
+                Ok(()) => use_in_every_way(copy.try_clone().unwrap()),
+                Err(_) => prop_assert!(model::whole(&copy) == before),
+            }
+        }
+    }
+}

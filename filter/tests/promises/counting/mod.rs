@@ -1,0 +1,21 @@
+//! Counting filters: an item that was added and not removed is present, whatever else was added or removed.
+//!
+//! - [`operations`]: additions and removals, compared with an exact multiset; [`modelled`]: filters with such
+//!   multisets;
+//! - [`measured`]: false-positive rates while items come and go; [`memory`]: the memory of a filter, and failed
+//!   allocations;
+//! - [`headers`]: damaged and forged headers; [`chunks`]: those and chunks out of turn; [`decoded`]: what loads is
+//!   sound;
+//! - [`filters`]: filters to test.
+//!
+//! The tests use error rates up to 0.3, since the many false positives of short fingerprints are the hard cases. All
+//! tests are deterministic, except for the inputs that proptest draws.
+
+mod chunks;
+mod decoded;
+mod filters;
+mod headers;
+mod measured;
+mod memory;
+mod modelled;
+mod operations;

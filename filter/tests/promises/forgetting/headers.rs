@@ -1,0 +1,133 @@
+//! Headers with arbitrary numbers and times.
+
+use models::window::Answer;
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::codec::{self, Header, Origin};
+use oxbloom_filter::internals::{Growth, Window};
+
+use crate::forgetting::filters::{EXACT, START, contains, insert, window, windowed};
+use crate::model::{body, by, through_a_file, whole, with_checksum};
+
+/// The maximum number of bytes that these tests allocate for a header.
+const MEMORY_LIMIT: u64 = 16 << 20;
+
+#[test]
+fn every_accepted_header_gives_a_working_filter() {
+    for window in
+        [window(1000, 8), Window { rolling: true, ..window(1000, 3) }, Window { rolling: true, ..window(0, 8) }]
+    {
+        let mut filter = windowed(0.01, 100, if window.rolling { Growth::Fixed } else { by(2) }, window);
+        insert(&mut filter, &(0..300).collect::<Vec<_>>(), START, None);
+        let sound = body(&filter);
+        for at in 0..sound.len() {
+            for value in [0, 1, 2, 7, 64, 127, 128, 254, 255, sound[at] ^ 1, sound[at].wrapping_add(1)] {
+                let mut header = sound.clone();
+                header[at] = value;
+                let header = with_checksum(&header);
+                let Ok(header) = Header::decode(&header, Origin::Client) else { continue };
+                if header.memory() > MEMORY_LIMIT {
+                    continue;
+                }
+                let mut filter = header.build().unwrap();
+                for now in [0, START, START + 500, START + 100_000, u64::MAX] {
+                    let answers = insert(&mut filter, &(0..20).collect::<Vec<_>>(), now, None);
+                    let there = |number: u64| contains(&filter, number, now) || window.rolling;
+                    assert!((0..20).all(|number| answers[number as usize].is_none() || there(number)), "{at} {value}");
+                    filter.false_positive_rate_at(now);
+                    filter.layers().for_each(drop);
+                }
+                let copy = through_a_file(&filter);
+                assert_eq!(whole(&copy), whole(&filter), "{at} {value}");
+                // These chunks may be rejected, but must not cause a panic.
+                for (cursor, data) in crate::model::chunks(&filter) {
+                    let mut other = header.build().unwrap();
+                    let _ = codec::load_chunk(&mut other, cursor, &data, Origin::Client, &mut |_| true);
+                }
+            }
+        }
+    }
+}
+
+/// A header without its checksum, and the offsets of its fields with the times of slices.
+struct Times {
+    body: Vec<u8>,
+    forgotten: usize,
+    latest: usize,
+    /// The offset of the time when each slice is forgotten.
+    ends: Vec<usize>,
+    is_rolling: bool,
+}
+
+impl Times {
+    fn of(filter: &Filter) -> Times {
+        let (body, latest) = (body(filter), filter.time_of_change().to_le_bytes());
+        let latest = body.windows(8).position(|field| field == latest).expect("the time of the last change");
+        let slices = filter.windowed().expect("a filter that forgets").slices();
+        let ends = (0..slices.remembered().len()).map(|slice| latest + 32 + 24 * slice).collect();
+        Times { body, forgotten: latest - 8, latest, ends, is_rolling: slices.window().rolling }
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        u64::from_le_bytes(*self.body[at..].first_chunk().unwrap())
+    }
+
+    fn set(&mut self, at: usize, number: u64) {
+        self.body[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
+
+    /// Moves all times by a number of slices.
+    fn shift(&mut self, slices: i64, length: u64) {
+        for at in self.ends.iter().copied().chain([self.latest]).collect::<Vec<_>>() {
+            self.set(at, self.get(at).wrapping_add_signed(slices * length as i64));
+        }
+        // A slice of a rolling filter also ends when it is full, so the numbers of slices do not depend on the time.
+        if !self.is_rolling {
+            self.set(self.forgotten, self.get(self.forgotten).wrapping_add_signed(slices));
+        }
+    }
+
+    fn load(&self) -> Option<Filter> {
+        Header::decode(&with_checksum(&self.body), Origin::Client).ok().map(|header| header.build().unwrap())
+    }
+}
+
+#[test]
+fn slices_in_the_past_and_in_the_future_load_and_those_that_are_out_of_order_do_not() {
+    for window in [window(1000, 8), Window { rolling: true, ..window(1000, 8) }] {
+        let mut filter = windowed(EXACT, 1000, Growth::Fixed, window);
+        for step in 0..8 {
+            insert(&mut filter, &(step * 10..step * 10 + 10).collect::<Vec<_>>(), START + step * 125, None);
+        }
+        let (items, now) = (filter.len(), filter.time_of_change());
+        let edited = |edit: &dyn Fn(&mut Times)| {
+            let mut times = Times::of(&filter);
+            edit(&mut times);
+            times.load()
+        };
+        assert_eq!(edited(&|_| ()).expect("an unchanged header").len_at(now), items);
+        let unsound: [&dyn Fn(&mut Times); 6] = [
+            &|times| {
+                let (one, other) = (times.get(times.ends[1]), times.get(times.ends[2]));
+                times.set(times.ends[1], other);
+                times.set(times.ends[2], one);
+            },
+            &|times| times.set(times.ends[7], u64::MAX),
+            &|times| times.set(times.ends[7], times.get(times.ends[7]) + 100_000),
+            &|times| times.set(times.ends[0], times.get(times.ends[7]) + 1),
+            &|times| times.set(times.latest, times.get(times.latest) - 100_000),
+            &|times| times.set(times.latest, u64::MAX),
+        ];
+        for (number, edit) in unsound.into_iter().enumerate() {
+            assert!(edited(edit).is_none(), "{window:?}, edit {number}");
+        }
+        // Items in past slices are forgotten. If slices are in the future, the filter's time stands still, and nothing
+        // is forgotten.
+        for (slices, expected) in [(-1_000_000, 0), (-20, 0), (20, items), (1_000_000_000, items)] {
+            let mut shifted = edited(&|times| times.shift(slices, 125)).expect("slices in order");
+            assert_eq!(shifted.len_at(now), expected, "{window:?} {slices}");
+            assert_eq!(insert(&mut shifted, &[1000], now, None), [Some(Answer::New)]);
+            assert!(contains(&shifted, 1000, now) && contains(&shifted, 1000, now + 999), "{window:?} {slices}");
+            assert!(whole(&through_a_file(&shifted)) == whole(&shifted));
+        }
+    }
+}
