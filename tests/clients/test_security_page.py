@@ -1,6 +1,6 @@
 """Pastes docs/security.md into one shell. Its users have the rights that it states, and none is left at the end.
 
-tests/server/access.rs tests each line of the page on its own.
+tests/server/access/security_page.rs tests each line of the page on its own.
 """
 
 import re

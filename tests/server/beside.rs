@@ -7,8 +7,10 @@ use testkit::server::{server_version, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, copy_of, oxbloom, redisbloom};
 
-use crate::access::{serve_slots, start_node_of, user, wait_for_cluster};
-use crate::commands::{COMMANDS, WRONG_TYPE};
+use crate::access::cluster::{serve_slots, start_node_of, wait_for_cluster};
+use crate::access::users::user;
+use crate::commands::table::COMMANDS;
+use crate::expected::WRONG_TYPE;
 
 /// The line that loads the module beside another.
 pub(crate) fn load_line() -> String {

@@ -3,6 +3,7 @@
 
 use redis::Value;
 
+use crate::fields::layout;
 use models::random::Random;
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::digest_of;
@@ -16,10 +17,6 @@ use testkit::{Setup, ask, error_text, run, run_words};
 
 const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native, classic or valkey";
 const NO_SEED: &str = "ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
-
-fn layout(client: &mut Wire, key: &str) -> String {
-    client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text()
-}
 
 /// Returns the layout of the filter that each command creates without LAYOUT.
 fn layouts_by_default(client: &mut Wire) -> Vec<String> {

@@ -14,9 +14,10 @@ use testkit::server::{server_version, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, copy_of};
 
-use crate::access::{serve_slots, start_node_of, user, wait_for_cluster};
+use crate::access::cluster::{serve_slots, start_node_of, wait_for_cluster};
+use crate::access::users::user;
 use crate::beside::both;
-use crate::commands::WRONG_TYPE;
+use crate::expected::WRONG_TYPE;
 
 const NO_IMPORT: &str = "ERR no import is at this cursor: start again without CURSOR";
 const CHANGED: &str =

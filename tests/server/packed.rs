@@ -1,6 +1,7 @@
 //! Packed items: a packed command does the same as the command on single items, with one argument and one reply.
 
-use crate::commands::{FULL, WRONG_TYPE, events, protocols};
+use crate::commands::events::events;
+use crate::expected::{FULL, WRONG_TYPE, protocols};
 use models::random::Random;
 use testkit::clock::{SECOND, stopped, stopped_pair, time_at, turn, with_clock};
 use testkit::info::{digest, digest_of};

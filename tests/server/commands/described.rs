@@ -1,0 +1,183 @@
+//! What the server knows about each command: flags, keys, and documentation.
+
+use crate::commands::table::{COMMANDS, READS};
+use testkit::Setup;
+use testkit::server::server_version;
+use testkit::wire::{Reply, Wire};
+
+#[test]
+fn the_server_knows_the_flags_and_keys_of_each_command() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for command in COMMANDS {
+        let info = client.run(&format!("COMMAND INFO {}", command.name)).elements()[0].clone();
+        let info = info.elements();
+        assert_eq!(info[0].text(), command.name);
+        let flags: Vec<_> = info[2].elements().iter().map(Reply::text).collect();
+        let has = |flag: &str| flags.contains(&flag.to_owned());
+        let expected = (command.writes, command.takes_memory());
+        assert_eq!((has("write"), has("denyoom")), expected, "{}: {flags:?}", command.name);
+        assert_eq!((has("readonly"), has("fast")), (!command.writes, command.fast), "{}: {flags:?}", command.name);
+        assert!(has("module") || server_version() < (7, 0), "{}: {flags:?}", command.name);
+        assert_eq!(
+            (has("movablekeys"), has("noscript")),
+            (command.may_name_others(), false),
+            "{}: {flags:?}",
+            command.name
+        );
+        assert_eq!(info[3..6], [1, 1, 1].map(Reply::Integer), "{}", command.name);
+        let keys = client.run(&format!("COMMAND GETKEYS {}", command.line));
+        let named = command.line.split(' ').filter(|word| *word == "key").count();
+        assert_eq!(keys, Reply::Array(vec![Reply::bulk("key"); named]));
+        if server_version() < (7, 0) {
+            continue;
+        }
+        assert_eq!(info[1], Reply::Integer(command.arity), "{}", command.name);
+        let [key, others @ ..] = info[8].elements() else { panic!("{:?}", info[8]) };
+        let flags_of = |key: &Reply| key.field("flags").elements().iter().map(Reply::text).collect::<Vec<_>>();
+        assert_eq!(flags_of(key), command.key_flags, "{}", command.name);
+        assert_eq!(others.len(), usize::from(command.may_name_others()), "{}", command.name);
+        // The argument LIKE may also be a key or a value, so the server has to ask the command for its keys.
+        let expected = if command.name == "bf.reserve" { &["RO", "access", "incomplete"][..] } else { READS };
+        assert!(others.iter().all(|other| flags_of(other) == expected), "{}", command.name);
+        assert_eq!(*key.field("begin_search").field("spec").field("index"), Reply::Integer(1));
+        assert_eq!(*key.field("find_keys").field("spec").field("lastkey"), Reply::Integer(0));
+        let with_flags = client.run(&format!("COMMAND GETKEYSANDFLAGS {}", command.line));
+        assert!(with_flags.elements().iter().all(|key| key.elements()[0].text() == "key"));
+    }
+}
+
+#[test]
+fn the_keys_of_reserve_are_its_first_argument_and_the_one_after_like() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for (words, keys) in [
+        ("k 0.01 100", &["k"][..]),
+        ("k LIKE other", &["k", "other"]),
+        ("k like other", &["k", "other"]),
+        ("LIKE 0.01 100", &["LIKE"]),
+        ("k 0.01 100 SEED LIKE foo", &["k"]),
+        ("k 0.01 LIKE foo", &["k"]),
+        ("k 0.01 100 LAYOUT LIKE", &["k"]),
+        ("k LIKE other NONSCALING", &["k"]),
+        ("LIKE LIKE LIKE", &["LIKE", "LIKE"]),
+    ] {
+        let named = client.run(&format!("COMMAND GETKEYS BF.RESERVE {words}"));
+        assert_eq!(named, Reply::Array(keys.iter().map(Reply::bulk).collect()), "{words}");
+    }
+    if server_version() >= (7, 0) {
+        let flags = client.run("COMMAND GETKEYSANDFLAGS BF.RESERVE k LIKE other");
+        let flags =
+            |key: usize| flags.elements()[key].elements()[1].elements().iter().map(Reply::text).collect::<Vec<_>>();
+        assert_eq!(
+            (flags(0), flags(1)),
+            (vec!["RW".to_owned(), "update".to_owned()], READS.map(str::to_owned).to_vec())
+        );
+    }
+}
+
+#[test]
+fn each_command_is_documented_with_all_its_arguments() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    const CUCKOO_INSERT: &str =
+        "key error_rate:ERROR capacity:CAPACITY nocreate:NOCREATE seed:SEED layout:LAYOUT expiration item:ITEMS";
+    let expected = [
+        (
+            "bf.reserve",
+            "key [error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING seconds:WINDOW \
+             slices:SLICES refresh:REFRESH rolling:ROLLING ratio:TIGHTENING items:VALIDATESCALETO seed:SEED \
+             layout:LAYOUT expiration]|other:LIKE",
+        ),
+        ("bf.add", "key item"),
+        ("bf.madd", "key item"),
+        (
+            "bf.insert",
+            "key capacity:CAPACITY error_rate:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING \
+             counting:COUNTING seconds:WINDOW slices:SLICES refresh:REFRESH rolling:ROLLING ratio:TIGHTENING \
+             items:VALIDATESCALETO seed:SEED layout:LAYOUT expiration nx:NX seconds:TTL unix-time-milliseconds:AT item:ITEMS",
+        ),
+        ("bf.addpacked", "key nocreate:NOCREATE nx:NX seconds:TTL unix-time-milliseconds:AT count:COUNT packing items"),
+        ("bf.exists", "key item"),
+        ("bf.mexists", "key item"),
+        ("bf.existspacked", "key count:COUNT packing items"),
+        ("bf.del", "key item"),
+        ("bf.mdel", "key item"),
+        ("bf.delpacked", "key count:COUNT packing items"),
+        ("bf.count", "key item"),
+        ("bf.mcount", "key item"),
+        ("bf.merge", "key numkeys source operation replace:REPLACE"),
+        ("bf.card", "key"),
+        ("bf.info", "key field"),
+        ("bf.scandump", "key iterator"),
+        ("bf.loadchunk", "key iterator data"),
+        ("bf.load", "key data"),
+        ("bf.debug", "key"),
+        (
+            "cf.reserve",
+            "key capacity error_rate:ERROR maxiterations:MAXITERATIONS bucketsize:BUCKETSIZE expansion:EXPANSION \
+             seed:SEED layout:LAYOUT expiration",
+        ),
+        ("cf.add", "key item"),
+        ("cf.addnx", "key item"),
+        ("cf.insert", CUCKOO_INSERT),
+        ("cf.insertnx", CUCKOO_INSERT),
+        ("cf.exists", "key item"),
+        ("cf.mexists", "key item"),
+        ("cf.count", "key item"),
+        ("cf.del", "key item"),
+        ("cf.info", "key"),
+        ("cf.debug", "key"),
+        ("cf.compact", "key"),
+        ("cf.convert", "key"),
+        ("cf.scandump", "key iterator"),
+        ("cf.loadchunk", "key iterator data"),
+    ];
+    assert!(expected.iter().map(|(name, _)| name).eq(COMMANDS.iter().map(|command| &command.name)));
+    for (name, arguments) in expected {
+        let docs = client.run(&format!("COMMAND DOCS {name}"));
+        let docs = docs.field(name);
+        assert!(docs.field("summary").text().ends_with('.'), "{docs:?}");
+        assert!(docs.field("complexity").text().starts_with("O("), "{docs:?}");
+        assert!(!docs.field("since").text().is_empty());
+        assert_eq!(docs.field("module").text(), "bf");
+        let found: Vec<_> = docs.field("arguments").elements().iter().map(shown).collect();
+        assert_eq!(found.join(" "), arguments, "{name}");
+    }
+}
+
+/// Returns the name of a documented argument, with its token if it has one. Blocks are shown by their parts.
+fn shown(argument: &Reply) -> String {
+    let parts = |separator: &str| {
+        let parts: Vec<_> = argument.field("arguments").elements().iter().map(shown).collect();
+        parts.join(separator)
+    };
+    match argument.field("type").text().as_str() {
+        "block" => return format!("[{}]", parts(" ")),
+        "oneof" if parts("|").contains('[') => return parts("|"),
+        _ => {}
+    }
+    let has_token = argument.elements().iter().step_by(2).any(|name| name.bytes() == b"token");
+    let name = argument.field("name").text();
+    if has_token { format!("{name}:{}", argument.field("token").text()) } else { name }
+}
+
+#[test]
+fn no_other_command_is_registered() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let mut names: Vec<_> = client
+        .run("COMMAND")
+        .elements()
+        .iter()
+        .map(|command| command.elements()[0].text())
+        .filter(|name| name.starts_with("bf.") || name.starts_with("cf."))
+        .collect();
+    let mut expected: Vec<_> = COMMANDS.iter().map(|command| command.name.to_owned()).collect();
+    names.sort();
+    expected.sort();
+    assert_eq!(names, expected);
+}

@@ -1,0 +1,160 @@
+//! Options of CF.* and their errors, and keys of the other family.
+
+use redis::Connection;
+
+use crate::commands::table::COMMANDS;
+use crate::expected::{WRONG_TYPE, ok};
+use testkit::command::item;
+use testkit::info::{digest, digest_of};
+use testkit::server::with_debug;
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, run_words};
+
+/// Adds an item to a filter. Returns the error, if there is one.
+pub(crate) fn add_one(client: &mut Connection, command: &str, key: &str, number: u64) -> Result<redis::Value, String> {
+    run_words(client, &[command.as_bytes(), key.as_bytes(), &item(number)]).map_err(|error| testkit::error_text(&error))
+}
+
+#[test]
+fn bad_options_get_the_errors_of_redisbloom_and_create_nothing() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    let capacity = "Capacity must be at least (BucketSize * 2)";
+    let iterations = "MAXITERATIONS: value must be an integer between 1 and 65535, inclusive.";
+    let bucket_size = "BUCKETSIZE: value must be an integer between 1 and 255, inclusive.";
+    let expansion = "EXPANSION: value must be an integer between 0 and 32768, inclusive.";
+    let layout = "ERR bad layout: LAYOUT takes native or classic";
+    let seed = "ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
+    let no_rate = "ERR classic cuckoo filters have no error rate: leave out ERROR, or add LAYOUT native";
+    let no_seed = "ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
+    let repeated = "ERR repeated argument: give each option once";
+    let expire = "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0";
+    for (line, text) in [
+        ("CF.RESERVE key x", "Bad capacity"),
+        ("CF.RESERVE key 1.5", "Bad capacity"),
+        ("CF.RESERVE key 0", capacity),
+        ("CF.RESERVE key -1", capacity),
+        ("CF.RESERVE key 3", capacity),
+        ("CF.RESERVE key 100 BUCKETSIZE 51", capacity),
+        ("CF.RESERVE key 100 MAXITERATIONS x", "Couldn't parse MAXITERATIONS"),
+        ("CF.RESERVE key 100 MAXITERATIONS 0", iterations),
+        ("CF.RESERVE key 100 MAXITERATIONS 65536", iterations),
+        ("CF.RESERVE key 100 BUCKETSIZE x", "Couldn't parse BUCKETSIZE"),
+        ("CF.RESERVE key 100 BUCKETSIZE 0", bucket_size),
+        ("CF.RESERVE key 1000 BUCKETSIZE 256", bucket_size),
+        ("CF.RESERVE key 100 EXPANSION x", "Couldn't parse EXPANSION"),
+        ("CF.RESERVE key 100 EXPANSION -1", expansion),
+        ("CF.RESERVE key 100 EXPANSION 32769", expansion),
+        ("CF.RESERVE key 100 EXPANSION x BUCKETSIZE x MAXITERATIONS x", "Couldn't parse MAXITERATIONS"),
+        ("CF.RESERVE key 100 LAYOUT other", layout),
+        ("CF.RESERVE key 100 SEED -1", seed),
+        ("CF.RESERVE key 100 ERROR 0", "ERR (0 < error rate range < 1) "),
+        ("CF.RESERVE key 100 ERROR x", "ERR bad error rate"),
+        ("CF.RESERVE key 100 LAYOUT classic ERROR 0.1", no_rate),
+        ("CF.RESERVE key 100 SEED 7 LAYOUT classic", no_seed),
+        ("CF.RESERVE key 100 SEED 7 SEED 7", repeated),
+        ("CF.RESERVE key 100 EX 0", expire),
+        ("CF.RESERVE key 100 COUNTING x", "ERR unknown option 'COUNTING': correct or remove it"),
+        ("CF.RESERVE key 100 WINDOW 5", "ERR unknown option 'WINDOW': correct or remove it"),
+        ("CF.INSERT key CAPACITY x ITEMS a", "Bad capacity"),
+        ("CF.INSERT key CAPACITY 3 ITEMS a", capacity),
+        ("CF.INSERT key NOCREATE ITEMS a", "ERR not found"),
+        ("CF.INSERT key BUCKETSIZE 4 ITEMS a", "Unknown argument received"),
+        ("CF.INSERT key C 4 ITEMS a", "Unknown argument received"),
+        ("CF.INSERT key NX ITEMS a", "Unknown argument received"),
+        ("CF.INSERTNX key LAYOUT classic ERROR 0.1 ITEMS a", no_rate),
+        ("CF.INSERTNX key NOCREATE NOCREATE ITEMS a", repeated),
+        ("CF.DEL key a", "Not found"),
+        ("CF.COMPACT key", "Cuckoo filter was not found"),
+        ("CF.SCANDUMP key x", "Invalid position"),
+        ("CF.SCANDUMP key -1", "Invalid position"),
+        ("CF.SCANDUMP key 0", "ERR not found"),
+        ("CF.LOADCHUNK key x data", "Invalid position"),
+        ("CF.LOADCHUNK key 0 data", "Invalid position"),
+        ("CF.LOADCHUNK key 1 data", "Invalid header"),
+        ("CF.LOADCHUNK key 9 data", "ERR not found"),
+    ] {
+        assert_eq!(client.run(line), Reply::error(text), "{line}");
+        assert_eq!(client.run("DBSIZE"), Reply::Integer(0), "{line}");
+    }
+    for line in ["CF.EXISTS key a", "CF.COUNT key a"] {
+        assert_eq!(client.run(line), Reply::Integer(0));
+    }
+    assert_eq!(client.run("CF.MEXISTS key a b"), Reply::integers(&[0, 0]));
+}
+
+#[test]
+fn options_create_the_filter_and_must_not_contradict_an_existing_one() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = Wire::resp2(&server);
+    let mut connection = server.connect();
+    for (line, data_type) in [
+        ("CF.RESERVE a 100", "oxcuckoo-"),
+        ("CF.RESERVE b 100 layout NATIVE seed 7 error 0.001", "oxcuckoo-"),
+        ("CF.RESERVE c 100 Layout Classic", "MBbloomCF"),
+        ("CF.INSERT d CAPACITY 100 SEED 7 ERROR 0.001 ITEMS x", "oxcuckoo-"),
+        ("CF.INSERTNX e LAYOUT classic CAPACITY 100 ITEMS x", "MBbloomCF"),
+    ] {
+        let reply = client.run(line);
+        assert!([ok(), Reply::integers(&[1])].contains(&reply), "{line}: {reply:?}");
+        let key = line.split(' ').nth(1).unwrap();
+        assert_eq!(client.run(&format!("TYPE {key}")).text(), data_type, "{line}");
+        assert_eq!(client.run(&format!("CF.RESERVE {key} 100")), Reply::error("ERR item exists"));
+    }
+    // Filters with the same seed hold the same bits. With another error rate, they do not.
+    client.run("CF.ADD b x");
+    assert_eq!(digest_of(&mut connection, "b"), digest_of(&mut connection, "d"));
+    client.run("CF.INSERT other CAPACITY 100 SEED 7 ERROR 0.01 ITEMS x");
+    assert_ne!(digest_of(&mut connection, "b"), digest_of(&mut connection, "other"));
+    let kind = "ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
+    let seed = "ERR the filter exists with another SEED: leave out SEED, or use another key";
+    for (options, text) in [
+        ("a LAYOUT classic", kind),
+        ("c LAYOUT native", kind),
+        ("b SEED 8", seed),
+        ("c SEED 7", seed),
+        ("b NOCREATE SEED 8", seed),
+    ] {
+        for name in ["CF.INSERT", "CF.INSERTNX"] {
+            assert_eq!(client.run(&format!("{name} {options} ITEMS y")), Reply::error(text), "{name} {options}");
+        }
+    }
+    for options in ["b LAYOUT native SEED 7 ERROR 0.5 CAPACITY 4", "c LAYOUT classic CAPACITY 9 NOCREATE"] {
+        assert_eq!(client.run(&format!("CF.INSERT {options} ITEMS y")), Reply::integers(&[1]), "{options}");
+    }
+}
+
+#[test]
+fn each_family_rejects_the_keys_and_headers_of_the_other() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = Wire::resp2(&server);
+    let mut connection = server.connect();
+    let creations = [
+        ("bf", "BF.RESERVE key 0.01 100"),
+        ("bf", "BF.RESERVE key 0.01 100 COUNTING"),
+        ("bf", "BF.RESERVE key 0.01 100 LAYOUT classic"),
+        ("cf", "CF.RESERVE key 100"),
+        ("cf", "CF.RESERVE key 100 LAYOUT classic"),
+    ];
+    for (family, creation) in creations {
+        client.run("FLUSHALL");
+        assert_eq!(client.run(creation), ok());
+        client.run(&format!("{family}.ADD key item"));
+        let before = digest(&mut connection);
+        for command in COMMANDS.iter().filter(|command| !command.name.starts_with(family)) {
+            assert_eq!(client.run(command.line), Reply::error(WRONG_TYPE), "{} after {creation}", command.line);
+        }
+        if family == "cf" {
+            for line in ["BF.RESERVE new LIKE key", "BF.MERGE new 1 key", "BF.MERGE new 2 new key INTERSECT"] {
+                let expected = if line.contains(" new key") { "ERR not found" } else { WRONG_TYPE };
+                assert_eq!(client.run(line), Reply::error(expected), "{line} after {creation}");
+            }
+        }
+        let header = client.run(&format!("{family}.SCANDUMP key 0")).elements()[1].bytes().to_vec();
+        let (other, text) = if family == "cf" { ("BF", "ERR received bad data") } else { ("CF", "Invalid header") };
+        let load = [format!("{other}.LOADCHUNK").into_bytes(), b"new".to_vec(), b"1".to_vec(), header];
+        assert_eq!(client.run_words(&load), Reply::error(text), "{creation}");
+        assert_eq!(client.run("DBSIZE"), Reply::Integer(1));
+        assert_eq!(digest(&mut connection), before, "{creation}");
+    }
+}

@@ -1,0 +1,156 @@
+//! The replies of CF.*, and the figures of a filter.
+
+use crate::cuckoo::options::add_one;
+use crate::expected::{ok, protocols};
+use testkit::command::{item, many};
+use testkit::filter_model::FilterModel;
+use testkit::info::{assert_figures_add_up, layout_figure, used_memory};
+use testkit::memory::MIB;
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, ask, run};
+
+pub(crate) const LAYOUTS: [&str; 2] = ["native", "classic"];
+
+#[test]
+fn replies_have_the_right_type_in_both_protocols() {
+    let server = Setup::oxbloom().start();
+    for (layout, (mut client, yes, no)) in
+        LAYOUTS.into_iter().flat_map(|layout| protocols(&server).map(|p| (layout, p)))
+    {
+        let mut check = |line: &str, expected: Reply| assert_eq!(client.run(line), expected, "{layout}: {line}");
+        let both = |one: &Reply, other: &Reply| Reply::Array(vec![one.clone(), other.clone()]);
+        check("FLUSHALL", ok());
+        check(&format!("CF.RESERVE key 1000 LAYOUT {layout}"), ok());
+        check("CF.ADD key a", yes.clone());
+        check("CF.ADD key a", yes.clone());
+        check("CF.ADDNX key a", no.clone());
+        check("CF.ADDNX key b", yes.clone());
+        check("CF.INSERT key ITEMS a c", both(&yes, &yes));
+        check("CF.INSERTNX key ITEMS a d", Reply::integers(&[0, 1]));
+        check("CF.EXISTS key a", yes.clone());
+        check("CF.MEXISTS key a x", both(&yes, &no));
+        check("CF.COUNT key a", Reply::Integer(3));
+        check("CF.COUNT key x", Reply::Integer(0));
+        check("CF.DEL key a", yes.clone());
+        check("CF.DEL key x", no.clone());
+        check("CF.COUNT key a", Reply::Integer(2));
+        check("CF.COMPACT key", ok());
+    }
+}
+
+#[test]
+fn info_and_debug_describe_the_filter_that_was_asked_for() {
+    let server = Setup::oxbloom().start();
+    for (layout, (mut client, yes, _)) in LAYOUTS.into_iter().flat_map(|layout| protocols(&server).map(|p| (layout, p)))
+    {
+        client.run("FLUSHALL SYNC");
+        client.run(&format!("CF.RESERVE key 5000 BUCKETSIZE 3 EXPANSION 5 MAXITERATIONS 77 LAYOUT {layout}"));
+        client.run("CF.INSERT key ITEMS a a b c");
+        assert_eq!(client.run("CF.DEL key b"), yes);
+        // The least power of two of buckets that is not below 5000 / 3. The expansion is rounded up to a power of two.
+        let size = match layout {
+            "classic" => Reply::Integer(40 + 16 + 3 * 2048),
+            _ => Reply::Integer(layout_figure(&mut server.connect(), "native_cuckoo", "bytes").cast_signed()),
+        };
+        let fields = [
+            ("Size", size),
+            ("Number of buckets", Reply::Integer(2048)),
+            ("Number of filters", Reply::Integer(1)),
+            ("Number of items inserted", Reply::Integer(3)),
+            ("Number of items deleted", Reply::Integer(1)),
+            ("Bucket size", Reply::Integer(3)),
+            ("Expansion rate", Reply::Integer(8)),
+            ("Max iterations", Reply::Integer(77)),
+        ];
+        let fields = fields.map(|(name, value)| (Reply::simple(name), value));
+        let is_map = yes != Reply::Integer(1) || matches!(client.run("CF.INFO key"), Reply::Map(_));
+        let expected = match is_map {
+            true => Reply::Map(fields.into()),
+            false => Reply::Array(fields.into_iter().flat_map(|(name, value)| [name, value]).collect()),
+        };
+        assert_eq!(client.run("CF.INFO key"), expected, "{layout}");
+        let line = "bktsize:3 buckets:2048 items:3 deletes:1 filters:1 max_iterations:77 expansion:8";
+        assert_eq!(client.run("CF.DEBUG key"), Reply::bulk(line), "{layout}");
+        for line in ["CF.INFO none", "CF.DEBUG none"] {
+            assert_eq!(client.run(line), Reply::error("ERR not found"));
+        }
+    }
+}
+
+#[test]
+fn only_classic_filters_have_layers_and_compacting_drops_them() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for layout in LAYOUTS {
+        client.run(&format!("CF.RESERVE {layout} 64 LAYOUT {layout}"));
+        let (mut connection, mut model) = (server.connect(), FilterModel::cuckoo(layout));
+        // CF.INSERT also adds false positives, so that each item can be removed.
+        let numbers: Vec<u64> = (0..500).collect();
+        assert_eq!(many::<Vec<u64>>(&mut connection, "CF.INSERT", layout, &numbers), [1; 500]);
+        model.items.extend(0..500);
+        let layers = |client: &mut Wire| client.run(&format!("CF.INFO {layout}")).field("Number of filters").integer();
+        assert_eq!(layers(&mut client) > 7, layout == "classic", "{layout}: {}", layers(&mut client));
+        for number in 30..500 {
+            assert_eq!(client.run_words(&[&b"CF.DEL"[..], layout.as_bytes(), &item(number)]), Reply::Integer(1));
+        }
+        assert_eq!(client.run(&format!("CF.COMPACT {layout}")), ok());
+        assert_eq!(layers(&mut client), 1, "{layout}");
+        model.items.retain(|&number| number < 30);
+        model.observe(&mut connection);
+        assert_figures_add_up(&mut connection);
+    }
+}
+
+pub(crate) const FULL: &str = "Filter is full";
+
+#[test]
+fn a_full_filter_rejects_some_items_and_stores_the_others() {
+    let server = Setup::oxbloom().start();
+    for (mut client, yes, no) in protocols(&server) {
+        let is_resp3 = yes != Reply::Integer(1);
+        let rejected = if is_resp3 { no.clone() } else { Reply::Integer(-1) };
+        client.run("FLUSHALL");
+        // With one bucket of four slots, the fifth item cannot be stored. A native filter is full at its capacity.
+        client.run("CF.RESERVE classic 8 BUCKETSIZE 4 EXPANSION 0 LAYOUT classic");
+        client.run("CF.RESERVE native 8 BUCKETSIZE 4 EXPANSION 0 SEED 3 ERROR 0.0000001");
+        for key in LAYOUTS {
+            let items: Vec<String> = (0..9).map(|number| number.to_string()).collect();
+            let words = ["CF.INSERT", key, "ITEMS"].into_iter().chain(items.iter().map(String::as_str));
+            let replies = client.run_words(&words.collect::<Vec<_>>());
+            let stored = replies.elements().iter().filter(|reply| **reply == yes).count();
+            assert!(replies.elements().iter().all(|reply| [&yes, &rejected].contains(&reply)), "{key}: {replies:?}");
+            assert!(stored <= 8 && stored > 4, "{key}: {replies:?}");
+            let full = replies.elements().iter().position(|reply| *reply == rejected).expect("a full filter");
+            let add = |client: &mut Wire, name: &str| client.run(&format!("{name} {key} {full}"));
+            assert_eq!(add(&mut client, "CF.ADD"), Reply::error(FULL), "{key}");
+            assert_eq!(add(&mut client, "CF.ADDNX"), Reply::error(FULL), "{key}");
+            // An item that is present is not added again, and rejections end no command.
+            let reply = client.run(&format!("CF.INSERTNX {key} ITEMS 0 {full} 0"));
+            assert_eq!(reply, Reply::integers(&[0, -1, 0]), "{key}");
+            assert_eq!(client.run(&format!("CF.ADDNX {key} 0")), no, "{key}");
+            assert_eq!(client.run(&format!("CF.DEL {key} 0")), yes, "{key}");
+            let items = client.run(&format!("CF.INFO {key}")).field("Number of items inserted").integer();
+            assert_eq!(items, stored as i64 - 1, "{key}");
+        }
+        assert_figures_add_up(&mut server.connect());
+    }
+}
+
+#[test]
+fn a_native_filter_counts_copies_that_a_classic_one_has_no_room_for() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for layout in LAYOUTS {
+        run(&mut client, &format!("CF.RESERVE {layout} 1024 LAYOUT {layout}")).unwrap();
+    }
+    let copies = [7; 1000];
+    assert_eq!(many::<Vec<i64>>(&mut client, "CF.INSERT", "native", &copies), [1; 1000]);
+    assert_eq!(many::<u64>(&mut client, "CF.COUNT", "native", &[7]), 1000);
+    assert_eq!(ask::<Vec<redis::Value>>(&mut client, "CF.INFO native")[5], redis::Value::Int(1));
+    let before = used_memory(&mut client);
+    // Each layer has room for four copies.
+    let rejected = (0..1000).map(|_| add_one(&mut client, "CF.ADD", "classic", 7)).find_map(Result::err);
+    assert_eq!(rejected.as_deref(), Some("Maximum expansions reached"));
+    assert!(used_memory(&mut client) < before + 64 * MIB);
+    assert!(many::<u64>(&mut client, "CF.COUNT", "classic", &[7]) >= 4 * 31);
+}

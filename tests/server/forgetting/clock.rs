@@ -1,0 +1,80 @@
+//! The time that commands take for the present: in transactions and scripts, and when the clock jumps.
+
+use crate::forgetting::items::{RARE, SEED, add, all_found};
+use testkit::clock::{SECOND, stopped, time_at, turn, with_clock};
+use testkit::run;
+use testkit::wire::{Reply, Wire};
+
+#[test]
+fn time_stands_still_in_transactions_and_scripts() {
+    let server = stopped(with_clock());
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000001 100 WINDOW 60");
+    let script = "redis.call('BF.ADD', KEYS[1], 'a') \
+                  redis.call('BF.CLOCK', KEYS[1], ARGV[1]) \
+                  return {redis.call('BF.EXISTS', KEYS[1], 'a'), redis.call('BF.CARD', KEYS[1])}";
+    for round in 1..4 {
+        let later = time_at(round * 100_000).to_string();
+        assert_eq!(client.run_words(&["EVAL", script, "1", "key", &later]), Reply::integers(&[1, 1]));
+        assert_eq!(client.run("BF.EXISTS key a"), Reply::Integer(0));
+    }
+    for round in 4..7 {
+        for words in [
+            "MULTI",
+            "BF.ADD key a",
+            &format!("BF.CLOCK key {}", time_at(round * 100_000)),
+            "BF.EXISTS key a",
+            "BF.CARD key",
+        ] {
+            client.run(words);
+        }
+        let replies = client.run("EXEC");
+        assert_eq!(replies.elements()[2..], [Reply::Integer(1), Reply::Integer(1)]);
+        assert_eq!(client.run("BF.EXISTS key a"), Reply::Integer(0));
+    }
+}
+
+/// In one round of the server's event loop, a script has the time at which it begins, not that of an earlier script.
+#[test]
+fn pipelined_scripts_do_not_share_their_time() {
+    let server = stopped(with_clock());
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000001 100 WINDOW 60");
+    client.run("BF.ADD key a");
+    let script = |client: &mut Wire| client.send(&["EVAL", "return redis.call('BF.EXISTS', KEYS[1], 'a')", "1", "key"]);
+    script(&mut client);
+    client.send(&["BF.CLOCK", "key", &time_at(100_000).to_string()]);
+    client.send(&["BF.EXISTS", "key", "a"]);
+    script(&mut client);
+    let replies = [(); 4].map(|()| client.receive());
+    assert_eq!(replies, [Reply::Integer(1), Reply::simple("OK"), Reply::Integer(0), Reply::Integer(0)]);
+}
+
+#[test]
+fn a_clock_that_jumps_breaks_nothing() {
+    let server = stopped(with_clock());
+    let mut client = server.connect();
+    run(&mut client, &format!("BF.RESERVE key {RARE} 1000 WINDOW 60 {SEED}")).unwrap();
+    add(&mut client, "key", 0..100);
+    // The clock goes back: items stay present, and new items are remembered at least as long as usual.
+    for ahead in [-86_400, -1_000_000_000_000, -30] {
+        turn(&mut client, ahead * SECOND);
+        assert!(all_found(&mut client, "key", 0..100), "{ahead}");
+        assert_eq!(add(&mut client, "key", 0..100), 0, "{ahead}");
+    }
+    assert_eq!(add(&mut client, "key", 100..200), 100);
+    turn(&mut client, 29 * SECOND);
+    assert!(all_found(&mut client, "key", 100..200));
+    // The clock goes far ahead and back: items that were added in between are remembered, and the server keeps running.
+    for ahead in [1_000_000_000, 9_000_000_000_000, 9_000_000_000_000_000] {
+        turn(&mut client, ahead * SECOND);
+        add(&mut client, "key", 300..400);
+        assert!(all_found(&mut client, "key", 300..400), "{ahead}");
+        turn(&mut client, 0);
+        assert!(all_found(&mut client, "key", 300..400), "{ahead}");
+        add(&mut client, "key", 400..500);
+        assert!(all_found(&mut client, "key", 300..500), "{ahead}");
+        run(&mut client, "DEBUG RELOAD").unwrap();
+        assert!(all_found(&mut client, "key", 300..500), "{ahead}");
+    }
+}

@@ -1,0 +1,249 @@
+//! How long items are present, and how many of them.
+
+use redis::Value;
+
+use crate::forgetting::items::{RARE, SEED, add, all_found, found};
+use testkit::clock::{SECOND, stopped, stopped_pair, turn, with_clock};
+use testkit::info::{digest, info_field, info_number, layout_figure};
+use testkit::replication::wait_for_replica;
+use testkit::server::wait_until;
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, ask, run};
+
+#[test]
+fn an_item_is_present_for_the_window_and_gone_a_slice_later() {
+    let server = stopped(with_clock());
+    let mut client = server.connect();
+    for (options, refresh) in [
+        ("WINDOW 3600", false),
+        ("WINDOW 3600 SLICES 2 NONSCALING", false),
+        ("window 3600 slices 64 refresh", true),
+        ("REFRESH WINDOW 3600 SLICES 5 NONSCALING", true),
+        ("WINDOW 3600 ROLLING", false),
+        ("WINDOW 3600 ROLLING REFRESH SLICES 3", true),
+    ] {
+        run(&mut client, "FLUSHALL").unwrap();
+        turn(&mut client, 0);
+        run(&mut client, &format!("BF.RESERVE key {RARE} 1000 {options} {SEED}")).unwrap();
+        let slices: i64 = info_field(&mut client, "key", "SLICES");
+        let slice = 3600 * SECOND / slices + 1;
+        assert_eq!(add(&mut client, "key", 0..500), 500, "{options}");
+        assert_eq!(add(&mut client, "key", 0..500), 0, "{options}");
+        turn(&mut client, 1801 * SECOND);
+        assert_eq!(add(&mut client, "key", 250..750), 250, "{options}");
+        // Within the first hour, all items are present.
+        turn(&mut client, 3599 * SECOND);
+        assert!(all_found(&mut client, "key", 0..750), "{options}");
+        assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 750, "{options}");
+        turn(&mut client, 3600 * SECOND + slice);
+        let answers = found(&mut client, "key", &(0..750).collect::<Vec<_>>());
+        let expected = |number| number >= if refresh { 250 } else { 500 };
+        assert!((0..750).all(|number| answers[number] == expected(number)), "{options}");
+        assert_eq!(ask::<usize>(&mut client, "BF.CARD key"), (0..750).filter(|&n| expected(n)).count(), "{options}");
+        let oldest: i64 = info_field(&mut client, "key", "OLDEST");
+        assert!(oldest >= 1800 && oldest * SECOND <= 3600 * SECOND + slice, "{options}: {oldest}");
+        turn(&mut client, 5401 * SECOND + slice);
+        assert!(found(&mut client, "key", &(0..750).collect::<Vec<_>>()).iter().all(|found| !found), "{options}");
+        assert_eq!(info_field::<Value>(&mut client, "key", "OLDEST"), Value::Nil, "{options}");
+        // A forgotten item is new again.
+        assert_eq!(add(&mut client, "key", 0..10), 10, "{options}");
+        assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 10, "{options}");
+    }
+}
+
+#[test]
+fn items_may_have_a_ttl_shorter_than_the_window() {
+    let server = stopped(with_clock());
+    let mut client = server.connect();
+    run(&mut client, &format!("BF.RESERVE tokens {RARE} 1000 WINDOW 86400 SLICES 24 {SEED}")).unwrap();
+    let added: Vec<u64> = ask(&mut client, "BF.INSERT tokens TTL 7200 ITEMS a b");
+    assert_eq!(added, [1, 1]);
+    assert_eq!(ask::<Vec<u64>>(&mut client, "BF.INSERT tokens ttl 1 items c"), [1]);
+    assert_eq!(ask::<Vec<u64>>(&mut client, "BF.INSERT tokens TTL 86400 ITEMS d"), [1]);
+    for (hours, expected) in [(0, [1, 1, 1, 1]), (1, [1, 1, 0, 1]), (3, [0, 0, 0, 1]), (25, [0; 4])] {
+        turn(&mut client, hours * 3600 * SECOND + if hours > 0 { SECOND } else { 0 });
+        assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS tokens a b c d"), expected, "after {hours} hours");
+    }
+    // BF.INSERT with TTL may also create the filter.
+    assert_eq!(ask::<Vec<u64>>(&mut client, "BF.INSERT new WINDOW 60 TTL 10 ITEMS a"), [1]);
+    assert_eq!(info_field::<u64>(&mut client, "new", "WINDOW"), 60);
+}
+
+#[test]
+fn a_ttl_holds_for_items_that_are_present_and_a_shorter_one_changes_nothing() {
+    let pair = stopped_pair(with_clock(), with_clock());
+    let (mut client, mut reader) = pair.clients();
+    for options in ["", "NONSCALING", "REFRESH"] {
+        run(&mut client, "DEL key").unwrap();
+        turn(&mut client, 0);
+        run(&mut client, &format!("BF.RESERVE key {RARE} 100 WINDOW 100 SLICES 50 {options} {SEED}")).unwrap();
+        for (ttl, items, new) in [(1, "a", [1]), (60, "a", [0]), (60, "b", [1]), (1, "b", [0]), (99, "c", [1])] {
+            assert_eq!(ask::<Vec<u64>>(&mut client, &format!("BF.INSERT key TTL {ttl} ITEMS {items}")), new, "{ttl}");
+        }
+        assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 3);
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
+        for (seconds, expected) in [(59, [1, 1, 1]), (65, [0, 0, 1])] {
+            turn(&mut client, seconds * SECOND);
+            assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS key a b c"), expected, "{options} after {seconds} s");
+        }
+    }
+}
+
+/// At this error rate, a third of the new items are false positives of others that expire sooner.
+#[test]
+fn a_ttl_holds_for_items_that_are_false_positives() {
+    let server = stopped(with_clock());
+    let mut client = server.connect();
+    for options in ["", "NONSCALING"] {
+        run(&mut client, "DEL key").unwrap();
+        turn(&mut client, 0);
+        run(&mut client, &format!("BF.RESERVE key 0.3 2000 WINDOW 100 SLICES 15 {options} {SEED}")).unwrap();
+        let numbers = |range: std::ops::Range<u64>| range.map(|number| format!(" {number}")).collect::<String>();
+        run(&mut client, &format!("BF.INSERT key TTL 1 ITEMS{}", numbers(0..1000))).unwrap();
+        run(&mut client, &format!("BF.INSERT key TTL 90 ITEMS{}", numbers(1000..2000))).unwrap();
+        turn(&mut client, 89 * SECOND);
+        let items: Vec<u64> = ask(&mut client, &format!("BF.MEXISTS key{}", numbers(1000..2000)));
+        assert_eq!(items, [1; 1000], "{options}");
+    }
+}
+
+#[test]
+fn a_rolling_filter_remembers_its_capacity_and_less_than_a_slice_more() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for (capacity, slices) in [(1, 2), (1, 64), (2, 15), (7, 3), (65, 64), (1000, 15), (1000, 64)] {
+        run(&mut client, "DEL key").unwrap();
+        run(&mut client, &format!("BF.RESERVE key {RARE} {capacity} ROLLING SLICES {slices} {SEED}")).unwrap();
+        for number in 0..3 * capacity + 10 {
+            assert_eq!(add(&mut client, "key", number..number + 1), 1);
+            let items: u64 = ask(&mut client, "BF.CARD key");
+            let expected = capacity.min(number + 1)..capacity + u64::div_ceil(capacity, slices);
+            assert!(expected.contains(&items), "{capacity} in {slices} slices: {items} after {number}");
+        }
+        let end = 3 * capacity + 10;
+        assert!(all_found(&mut client, "key", end - capacity..end), "{capacity} in {slices} slices");
+    }
+}
+
+#[test]
+fn a_rejected_addition_leaves_the_time_of_the_filter_and_its_items() {
+    let pair = stopped_pair(with_clock().module_arguments("filter-memory-limit 6000"), with_clock());
+    let (mut client, mut reader) = pair.clients();
+    for options in ["WINDOW 100", "WINDOW 100 SLICES 2 REFRESH", "WINDOW 100 ROLLING", "WINDOW 100 NONSCALING"] {
+        run(&mut client, "FLUSHALL").unwrap();
+        turn(&mut client, 0);
+        run(&mut client, &format!("BF.RESERVE key 0.001 6000 {options} {SEED}")).unwrap();
+        let mut rejected = 0;
+        for number in 0..4000 {
+            turn(&mut client, 50 * number);
+            let before = digest(&mut client);
+            if run(&mut client, &format!("BF.ADD key {number}")).is_err() {
+                rejected += 1;
+                assert_eq!(digest(&mut client), before, "{options} {number}");
+            }
+        }
+        assert!(rejected > 0, "{options}");
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
+    }
+}
+
+#[test]
+fn a_rolling_filter_has_its_last_items_however_many_were_added() {
+    let pair = stopped_pair(with_clock(), with_clock());
+    let (mut client, mut reader) = pair.clients();
+    for options in ["ROLLING", "ROLLING SLICES 2", "WINDOW 86400 ROLLING", "WINDOW 86400 ROLLING SLICES 64 REFRESH"] {
+        run(&mut client, "DEL key").unwrap();
+        turn(&mut client, 0);
+        run(&mut client, &format!("BF.RESERVE key {RARE} 1000 {options} {SEED}")).unwrap();
+        let early = layout_figure(&mut client, "windowed", "slices_ended_early");
+        let (mut size, mut end) = (0, 0);
+        let slices: u64 = info_field(&mut client, "key", "SLICES");
+        // The batches have a prime number of items, so they end at every place of a slice.
+        while end < 20_000 {
+            assert_eq!(add(&mut client, "key", end..end + 83), 83, "{options} {end}");
+            end += 83;
+            let last = end.saturating_sub(1000)..end;
+            if end % 7 == 0 {
+                run(&mut client, "DEBUG RELOAD").unwrap();
+                wait_for_replica(&mut client, &mut reader);
+                assert!(all_found(&mut reader, "key", last.clone()), "{options} {end}: on the replica");
+            }
+            assert!(all_found(&mut client, "key", last), "{options} {end}");
+            assert!(ask::<u64>(&mut client, "BF.CARD key") <= 1000 + 1000u64.div_ceil(slices), "{options} {end}");
+            size = size.max(info_field::<u64>(&mut client, "key", "SIZE"));
+        }
+        assert!(size < 15_000, "{options}: {size}");
+        assert!(!all_found(&mut client, "key", 17_000..18_000), "{options}");
+        let early = layout_figure(&mut client, "windowed", "slices_ended_early") - early;
+        assert_eq!(early > 0, options.starts_with("WINDOW"), "{options}: {early}");
+        // As time passes, only a filter with WINDOW forgets.
+        turn(&mut client, 2 * 86_400 * SECOND);
+        assert_eq!(all_found(&mut client, "key", 19_100..20_000), !options.starts_with("WINDOW"), "{options}");
+    }
+}
+
+#[test]
+fn a_filter_that_does_not_grow_is_full_until_it_forgets() {
+    let server = stopped(with_clock());
+    let mut client = Wire::resp2(&server);
+    let mut clock = server.connect();
+    client.run("BF.RESERVE key 0.000001 100 WINDOW 60 NONSCALING SEED 7");
+    let words = |first: u64, count: u64| {
+        let items = (first..first + count).map(|number| number.to_string());
+        ["BF.MADD".to_owned(), "key".to_owned()].into_iter().chain(items).collect::<Vec<_>>()
+    };
+    let replies = client.run_words(&words(0, 200));
+    let accepted = replies.elements().len() - 1;
+    assert!((100..=113).contains(&accepted), "{accepted}");
+    assert_eq!(replies.elements()[accepted], Reply::error("ERR non scaling filter is full"));
+    // An item that is present needs no room.
+    assert_eq!(client.run("BF.ADD key 5"), Reply::Integer(0));
+    turn(&mut clock, 70 * SECOND);
+    assert_eq!(client.run("BF.ADD key 5"), Reply::Integer(1));
+}
+
+#[test]
+fn forgotten_items_are_counted_and_cause_an_event() {
+    let server = stopped(with_clock().set("notify-keyspace-events KEA"));
+    let (mut client, mut subscriber) = (server.connect(), Wire::resp2(&server));
+    subscriber.run("PSUBSCRIBE __keyspace@0__:key");
+    run(&mut client, &format!("BF.RESERVE key {RARE} 100 WINDOW 60 {SEED}")).unwrap();
+    add(&mut client, "key", 0..50);
+    turn(&mut client, 100 * SECOND);
+    // Reads do not drop items whose window is over.
+    assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 0);
+    assert_eq!(info_number(&mut client, "bf", "bf_items_forgotten"), 0);
+    assert_eq!(info_number(&mut client, "bf", "bf_items"), 50);
+    add(&mut client, "key", 100..110);
+    assert_eq!(info_number(&mut client, "bf", "bf_items_forgotten"), 50);
+    assert_eq!(info_number(&mut client, "bf", "bf_items"), 10);
+    add(&mut client, "key", 110..120);
+    ask::<u64>(&mut client, "PUBLISH __keyspace@0__:key end");
+    let mut events = Vec::new();
+    while events.last().is_none_or(|last| last != "end") {
+        events.push(subscriber.receive().elements()[3].text());
+    }
+    events.retain(|event| event != "new");
+    assert_eq!(events, ["bf.reserve", "bf.add", "bf.add", "bf.expire", "bf.add", "end"]);
+}
+
+#[test]
+fn a_filter_that_was_idle_gives_memory_back_when_it_is_written_to() {
+    let server = stopped(with_clock());
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 1000 WINDOW 3600").unwrap();
+    add(&mut client, "key", 0..100_000);
+    let grown: u64 = info_field(&mut client, "key", "SIZE");
+    assert_eq!(info_field::<u64>(&mut client, "key", "FILTERS"), 2);
+    turn(&mut client, 5000 * SECOND);
+    assert_eq!(info_field::<u64>(&mut client, "key", "SIZE"), grown);
+    add(&mut client, "key", 200_000..205_000);
+    let left: u64 = info_field(&mut client, "key", "SIZE");
+    assert!(left < grown / 8, "{left} of {grown}");
+    turn(&mut client, 10_000 * SECOND);
+    add(&mut client, "key", 300_000..301_000);
+    assert_eq!(info_field::<u64>(&mut client, "key", "FILTERS"), 1);
+    wait_until("the memory is free", || info_field::<u64>(&mut client, "key", "SIZE") < 4000);
+}

@@ -1,0 +1,145 @@
+//! Merges stay within the limits of memory.
+
+use redis::Connection;
+
+use crate::merging::sources::alike;
+use testkit::command::many;
+use testkit::filter_model::FilterModel;
+use testkit::info::{assert_figures_add_up, digest, info_field, used_memory};
+use testkit::memory::{create, grow};
+use testkit::replication::{Pair, wait_for_replica};
+use testkit::server::{server_version, with_aof, with_debug};
+use testkit::{Setup, ask, error, run};
+
+#[test]
+fn a_merge_stays_within_the_memory_limits() {
+    let server = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 100000").start();
+    let mut client = server.connect();
+    for options in ["", "LAYOUT classic"] {
+        run(&mut client, &format!("BF.RESERVE a 0.01 10000 EXPANSION 3 {options}")).unwrap();
+        run(&mut client, "BF.RESERVE b LIKE a").unwrap();
+        run(&mut client, "BF.RESERVE c LIKE a").unwrap();
+        for key in ["a", "c"] {
+            FilterModel::new(key).add(&mut client, 0..20_000);
+        }
+        let before = digest(&mut client);
+        if server_version() < (7, 0) {
+            return;
+        }
+        let size: u64 = info_field(&mut client, "a", "SIZE");
+        run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", size * 3 / 4)).unwrap();
+        assert_eq!(error(&mut client, "BF.MERGE new 1 a"), create::FILTER_LIMIT, "{options}");
+        assert_eq!(error(&mut client, "BF.MERGE b 1 a"), grow::FILTER_LIMIT, "{options}");
+        assert_eq!(error(&mut client, "BF.MERGE new 2 b a"), create::FILTER_LIMIT, "{options}");
+        assert_eq!(digest(&mut client), before);
+        // A merge is admitted if its result fits. The limit applies to the filter, not to the memory that the merge
+        // needs while it runs.
+        run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", size * 5 / 4)).unwrap();
+        for line in ["BF.MERGE b 1 a", "BF.MERGE c 1 a", "BF.MERGE new 2 b a"] {
+            assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {options}");
+        }
+        for key in ["b", "c", "new"] {
+            assert!(info_field::<u64>(&mut client, key, "SIZE") <= size * 5 / 4, "{key} {options}");
+            let found: Vec<bool> = many(&mut client, "BF.MEXISTS", key, &(0..20_000).collect::<Vec<_>>());
+            assert!(found.into_iter().all(|found| found), "{key} {options}");
+        }
+        run(&mut client, "CONFIG SET bf.filter-memory-limit 100000").unwrap();
+        run(&mut client, "FLUSHALL").unwrap();
+    }
+}
+
+/// Blocks have no limit. A replica and an append-only file apply what the master has merged, whatever the limit is there.
+#[test]
+fn tables_over_the_limit_are_not_merged_unless_a_master_has_merged_them() {
+    const REJECTION: &str = "ERR this merge would stop the server for too long: over bf.merge-limit, raise the limit or \
+                             merge on another server";
+    if server_version() < (7, 0) {
+        return;
+    }
+    let pair = Pair::start(with_aof("no"), with_debug(Setup::oxbloom()).module_arguments("merge-limit 1"));
+    let (mut client, mut reader) = pair.clients();
+    for parameters in ["0.01 10", "0.01 10 COUNTING", "0.01 400 COUNTING NONSCALING"] {
+        run(&mut client, "CONFIG SET bf.merge-limit 0").unwrap();
+        run(&mut client, "FLUSHALL").unwrap();
+        alike(&mut client, &["a", "b", "c"], parameters);
+        run(&mut client, "BF.RESERVE sum LIKE a").unwrap();
+        let before = digest(&mut client);
+        let limit: u64 = ["a", "b"].iter().map(|key| info_field::<u64>(&mut client, key, "SIZE")).sum();
+        run(&mut client, &format!("CONFIG SET bf.merge-limit {limit}")).unwrap();
+        for line in ["BF.MERGE new 3 a b c", "BF.MERGE a 2 b c", "BF.MERGE sum 3 a b c REPLACE"] {
+            assert_eq!(error(&mut client, line), REJECTION, "{line} {parameters}");
+        }
+        assert_eq!(digest(&mut client), before, "{parameters}");
+        for line in ["BF.MERGE new 2 a b", "BF.MERGE c 1 b"] {
+            assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {parameters}");
+        }
+        wait_for_replica(&mut client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut client), "{parameters}");
+        let merged = digest(&mut client);
+        run(&mut client, "CONFIG SET bf.merge-limit 1").unwrap();
+        assert_eq!(error(&mut client, "BF.MERGE new 2 a b"), REJECTION, "{parameters}");
+        run(&mut client, "DEBUG LOADAOF").unwrap();
+        assert_eq!(digest(&mut client), merged, "{parameters}");
+    }
+    run(&mut client, "BF.RESERVE d 0.01 100000").unwrap();
+    run(&mut client, "BF.RESERVE e LIKE d").unwrap();
+    assert_eq!(ask::<String>(&mut client, "BF.MERGE d 1 e"), "OK");
+}
+
+#[test]
+fn a_merge_of_counting_filters_stays_within_the_memory_limits() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = with_debug(Setup::oxbloom()).set("maxmemory-policy noeviction").start();
+    let mut client = server.connect();
+    for growth in ["", "NONSCALING"] {
+        run(&mut client, "FLUSHALL").unwrap();
+        run(&mut client, &format!("BF.RESERVE a 0.01 600000 COUNTING SEED 7 {growth}")).unwrap();
+        for (key, items) in [("b", 200_000..400_000), ("c", 400_000..600_000), ("empty", 0..0)] {
+            run(&mut client, &format!("BF.RESERVE {key} LIKE a")).unwrap();
+            FilterModel::new(key).add(&mut client, items);
+        }
+        FilterModel::new("a").add(&mut client, 0..200_000);
+        let before = digest(&mut client);
+        run(&mut client, "BF.MERGE whole 3 a b c").unwrap();
+        let size = |client: &mut Connection, key: &str| info_field::<u64>(client, key, "SIZE");
+        let (part, whole) = (size(&mut client, "a"), size(&mut client, "whole"));
+        run(&mut client, "DEL whole").unwrap();
+        assert!(whole > 2 * part && whole < 4 * part, "{part} and {whole} bytes");
+        // Within these limits, each source fits, and maybe the union of two, but not that of all three.
+        let limits = [
+            (format!("bf.filter-memory-limit {}", whole * 3 / 4), create::FILTER_LIMIT, grow::FILTER_LIMIT),
+            (format!("maxmemory {}", used_memory(&mut client) + part / 2), create::MAXMEMORY, grow::MAXMEMORY),
+        ];
+        for (limit, creating, growing) in limits {
+            run(&mut client, &format!("CONFIG SET {limit}")).unwrap();
+            for line in ["BF.MERGE new 3 a b c", "BF.MERGE new 4 empty a b c", "BF.MERGE empty 3 a b c REPLACE"] {
+                assert_eq!(error(&mut client, line), creating, "{line} {growth} {limit}");
+            }
+            for line in ["BF.MERGE a 2 b c", "BF.MERGE empty 3 a b c"] {
+                assert_eq!(error(&mut client, line), growing, "{line} {growth} {limit}");
+            }
+            assert_eq!(digest(&mut client), before, "{growth} {limit}");
+            run(&mut client, "CONFIG SET bf.filter-memory-limit 0 maxmemory 0").unwrap();
+        }
+        run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", part / 2)).unwrap();
+        assert_eq!(error(&mut client, "BF.MERGE new 1 a"), create::FILTER_LIMIT, "{growth}");
+        assert_eq!(error(&mut client, "BF.MERGE empty 1 a"), grow::FILTER_LIMIT, "{growth}");
+        assert!(run(&mut client, "COPY a new").is_err());
+        assert_eq!(digest(&mut client), before, "{growth}");
+        // A merge is admitted if its result fits. The limit applies to the filter, not to the memory that the merge
+        // needs while it runs.
+        run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", whole * 3 / 2)).unwrap();
+        for line in ["BF.MERGE new 3 a b c", "BF.MERGE empty 3 a b c", "BF.MERGE new 1 a", "BF.MERGE a 2 b c"] {
+            assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {growth}");
+        }
+        for key in ["a", "new", "empty"] {
+            assert!(size(&mut client, key) <= whole * 3 / 2, "{key} {growth}");
+            let found: Vec<bool> = many(&mut client, "BF.MEXISTS", key, &(0..600_000).collect::<Vec<_>>());
+            assert!(found.into_iter().all(|found| found), "{key} {growth}");
+        }
+        assert_figures_add_up(&mut client);
+        run(&mut client, "CONFIG SET bf.filter-memory-limit 0").unwrap();
+    }
+}

@@ -1,0 +1,139 @@
+//! The items, figures and error rates of unions and intersections.
+
+use crate::merging::sources::{alike, mergeable, union_of};
+use crate::replication::pair;
+use testkit::filter_model::FilterModel;
+use testkit::info::{assert_figures_add_up, digest, filter_info, info_field};
+use testkit::replication::wait_for_replica;
+use testkit::server::with_debug;
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, ask, error, run};
+
+#[test]
+fn a_union_has_the_items_of_any_source_and_an_intersection_those_of_all() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for (_, layout) in mergeable() {
+        run(&mut client, "FLUSHALL").unwrap();
+        let models = alike(&mut client, &["a", "b", "c"], &format!("0.01 2000 NONSCALING {layout}"));
+        assert_eq!(ask::<String>(&mut client, "BF.MERGE any 3 a b c"), "OK");
+        union_of("any", &models).observe(&mut client);
+        assert_eq!(ask::<String>(&mut client, "BF.MERGE all 3 a b c INTERSECT"), "OK");
+        let mut all = FilterModel::new("all");
+        all.items.extend(0..100);
+        all.observe(&mut client);
+        // Merges into an existing destination, with UNION, which is the default.
+        assert_eq!(ask::<String>(&mut client, "bf.merge a 2 b c union"), "OK");
+        union_of("a", &models).observe(&mut client);
+        let dumps = ["a", "any"].map(|key| filter_info(&mut client, key));
+        assert_eq!(dumps[0], dumps[1], "{layout}");
+        assert_eq!(ask::<String>(&mut client, "BF.MERGE b 1 all INTERSECT"), "OK");
+        let mut b = FilterModel::new("b");
+        b.items.extend(0..100);
+        b.observe(&mut client);
+    }
+}
+
+#[test]
+fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    for (_, layout) in mergeable() {
+        run(&mut client, "FLUSHALL").unwrap();
+        alike(&mut client, &["a", "b"], &format!("0.01 2000 {layout}"));
+        let mut estimated = |key: &str| info_field::<Option<bool>>(&mut client, key, "ESTIMATED");
+        let is = |yes: bool| (layout != "LAYOUT classic").then_some(yes);
+        assert_eq!(estimated("a"), is(false), "{layout}");
+        run(&mut client, "BF.MERGE a 1 b").unwrap();
+        assert_eq!(info_field::<Option<bool>>(&mut client, "a", "ESTIMATED"), is(true), "{layout}");
+        let items: f64 = ask(&mut client, "BF.CARD a");
+        // The tolerance is six times the square root of the number, which is more than six standard deviations.
+        assert!((items - 700.0).abs() < 6.0 * 700f64.sqrt(), "{layout}: {items}");
+        run(&mut client, "COPY a copy").unwrap();
+        run(&mut client, "DEBUG RELOAD").unwrap();
+        assert_eq!(filter_info(&mut client, "copy"), filter_info(&mut client, "a"));
+        assert_eq!(info_field::<Option<bool>>(&mut client, "copy", "ESTIMATED"), is(true));
+    }
+}
+
+#[test]
+fn an_overfull_union_reports_its_higher_error_rate_and_grows_with_the_next_item() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for layout in ["LAYOUT native", "LAYOUT classic"] {
+        run(&mut client, "FLUSHALL").unwrap();
+        alike(&mut client, &["a", "b"], &format!("0.01 400 {layout}"));
+        run(&mut client, "BF.MERGE both 2 a b").unwrap();
+        let rates = ["a", "both"].map(|key| info_field::<f64>(&mut client, key, "FPR"));
+        assert!(rates[0] < 0.01 && rates[1] > 0.02, "{layout}: {rates:?}");
+        assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 1);
+        FilterModel::new("both").add(&mut client, 50_000..50_010);
+        assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 2, "{layout}");
+    }
+}
+
+#[test]
+fn all_layers_of_filters_that_grew_are_united() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for layout in ["", "LAYOUT classic"] {
+        run(&mut client, "FLUSHALL").unwrap();
+        let mut models = alike(&mut client, &["deep", "shallow"], &format!("0.01 500 {layout}"));
+        models[0].add(&mut client, 10_000..15_000);
+        for destination in ["new", "deep", "shallow"] {
+            run(&mut client, &format!("BF.MERGE {destination} 2 deep shallow")).unwrap();
+            union_of(destination, &models).observe(&mut client);
+        }
+        let layers = if layout.is_empty() { 2 } else { 4 };
+        assert_eq!(info_field::<u64>(&mut client, "shallow", "FILTERS"), layers, "{layout}");
+        let rejection = "ERR cannot intersect filters that have grown: create them with a larger capacity";
+        assert_eq!(error(&mut client, "BF.MERGE none 2 deep shallow INTERSECT"), rejection);
+    }
+    assert_eq!(ask::<u64>(&mut client, "EXISTS none"), 0);
+}
+
+#[test]
+fn a_merge_with_replace_can_be_retried_and_keeps_nothing_of_the_destination() {
+    let pair = pair();
+    let (mut connection, mut reader) = pair.clients();
+    let mut client = Wire::resp2(&pair.master);
+    let ok = Reply::simple("OK");
+    client.run("BF.RESERVE a 0.0001 1000 NONSCALING COUNTING SEED 1");
+    client.run("BF.RESERVE b LIKE a");
+    client.run("BF.MADD a x x y");
+    client.run("BF.MADD b x z");
+    for _ in 0..3 {
+        assert_eq!(client.run("BF.MERGE sum 2 a b REPLACE"), ok);
+        assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[3, 1, 1]));
+    }
+    // Without REPLACE, the destination is one of the operands.
+    client.run("BF.MERGE sum 2 a b");
+    assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[6, 2, 2]));
+    // With REPLACE, a destination that is also named as a source is an operand once.
+    assert_eq!(client.run("BF.MERGE sum 2 sum b REPLACE UNION"), ok);
+    assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[7, 2, 3]));
+    assert_eq!(client.run("BF.MERGE sum 2 a b INTERSECT REPLACE"), ok);
+    assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[1, 0, 0]));
+    // REPLACE drops the parameters and the TTL of the old destination.
+    client.run("BF.RESERVE other 0.5 7 LAYOUT classic");
+    client.run("EXPIRE other 1000");
+    assert!(client.run("BF.MERGE other 1 a").is_error());
+    assert_eq!(client.run("BF.MERGE other 1 a REPLACE"), ok);
+    assert_eq!(client.run("DEBUG DIGEST-VALUE other"), client.run("DEBUG DIGEST-VALUE a"));
+    assert_eq!(client.run("TTL other"), Reply::Integer(-1));
+    client.run("SET text value");
+    let before = digest(&mut connection);
+    for (words, rejection) in [
+        ("BF.MERGE text 1 a REPLACE", "WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("BF.MERGE sum 1 absent REPLACE", "ERR not found"),
+        ("BF.MERGE absent 2 absent a REPLACE", "ERR not found"),
+        ("BF.MERGE sum 1 a REPLACE REPLACE", "ERR syntax error"),
+        ("BF.MERGE sum 1 a REPLACE x", "ERR syntax error"),
+    ] {
+        assert_eq!(client.run(words), Reply::error(rejection), "{words}");
+    }
+    assert_eq!(digest(&mut connection), before);
+    wait_for_replica(&mut connection, &mut reader);
+    assert_eq!(digest(&mut reader), before);
+    assert_figures_add_up(&mut connection);
+}
