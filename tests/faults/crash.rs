@@ -12,9 +12,10 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use super::journal::{Clock, Journal};
 use super::recorded::RecordedAnswers;
 use super::streams::BEGUN;
+use crate::journal::clock::Clock;
+use crate::journal::writer::Journal;
 use models::random::Random;
 use testkit::clock::with_clock;
 use testkit::filter_model::various;

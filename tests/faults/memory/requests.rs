@@ -1,0 +1,285 @@
+//! Each request for memory may fail: those of blocks, tables, cuckoo filters, and filters of many layers. Then nothing
+//! has changed.
+
+use std::ops::Range;
+
+use crate::memory::filling::{Words, fill_up, is_mergeable, is_table, lines, split, words};
+use crate::memory::starving::{Clients, LEAST, LEAST_OF_TABLES};
+use testkit::clock::{stopped_pair, with_clock};
+use testkit::command::{item, many};
+use testkit::filter_model::{Family, FilterModel};
+use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, assert_figures_add_up, digest};
+use testkit::memory::grow;
+use testkit::replication::{Pair, wait_for_replica};
+use testkit::server::with_debug;
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, ask, oxbloom_with_faults, run};
+
+#[test]
+fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
+    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults()));
+    let Pair { master, replica } = Pair::start(faulty(), faulty());
+    let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
+    for (layout, flags) in LAYOUTS.into_iter().filter(|(layout, _)| !is_table(layout)) {
+        let client = &mut clients.looks;
+        let parameters = format!("0.0000001 15000 {flags}");
+        for key in ["grown", "full"] {
+            run(client, &format!("BF.RESERVE {key} {parameters} EXPANSION 1")).unwrap();
+        }
+        let (mut grown, mut full) = (FilterModel::new("grown"), FilterModel::new("full"));
+        grown.add(client, 0..40_000);
+        fill_up(client, &mut full, 15_000);
+        // Only the blocks of a native filter make large requests. The next test has the small requests of its table.
+        let either = |native: u64, classic: u64| if layout == "native" { native } else { classic };
+        assert!(ask::<Vec<u64>>(client, "BF.INFO grown FILTERS")[0] >= either(2, 3));
+        for (key, items) in [("single", 0..10_000), ("other", 5_000..14_000)] {
+            run(client, &format!("BF.RESERVE {key} LIKE grown")).unwrap();
+            FilterModel::new(key).add(client, items);
+        }
+        run(client, &format!("BF.RESERVE wide 0.01 500000 {flags}")).unwrap();
+        let (_, header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP grown 0");
+        let payload: Vec<u8> = ask(client, "DUMP grown");
+        let many = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
+        // Each command has its minimum number of requests. Keys that are created are called `new`.
+        let mut commands: Vec<(u64, Words)> = vec![
+            (1, split(&format!("BF.RESERVE new {parameters}"))),
+            (1, split("BF.RESERVE new LIKE grown")),
+            (1, split(&format!("BF.INSERT new CAPACITY 15000 ERROR 0.0000001 {flags} ITEMS a b"))),
+            (either(2, 3), split("COPY grown new")),
+            (either(2, 3), words([b"RESTORE", b"new", b"0", &payload])),
+            (either(2, 3), words([b"BF.LOADCHUNK", b"new", b"1", &header])),
+            (1, split("BF.MERGE new 2 single other")),
+            (either(0, 1), many("BF.MADD full", 16_000..17_000)),
+            (1, many("BF.MADD wide", 0..70_000)),
+            (2, many("BF.INSERT wide NX ITEMS", 30_000..100_000)),
+            // The packed commands also allocate their reply, and what they replicate if some items are duplicates.
+            (2, lines("BF.ADDPACKED wide LINES", 100_000..400_000)),
+            (3, lines("BF.ADDPACKED wide LINES", 130_000..430_000)),
+            (1, lines("BF.EXISTSPACKED wide LINES", 0..300_000)),
+        ];
+        commands.extend([(3, split("BF.MERGE new 1 grown")), (either(1, 2), split("BF.MERGE single 1 grown"))]);
+        commands.retain(|(_, command)| is_mergeable(layout) || command[0] != b"BF.MERGE");
+        if layout == "native" {
+            commands.push((1, split("BF.SCANDUMP grown 1")));
+        }
+        for (least, command) in &commands {
+            let requests = clients.fail_each_request(command);
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert!(requests >= *least, "{layout}: {shown} made {requests} requests");
+            run(&mut clients.looks, "DEL new").unwrap();
+        }
+        let client = &mut clients.looks;
+        grown.observe(client);
+        full.items.extend(16_000..17_000);
+        full.observe(client);
+        let mut reader = replica.connect();
+        wait_for_replica(client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(client), "{layout}");
+        run(client, "FLUSHALL").unwrap();
+    }
+}
+
+#[test]
+fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
+    let Pair { master, replica } = stopped_pair(with_clock(), with_clock());
+    let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
+    let many_items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
+    // These requests grow with the number of items in a command. The table itself makes no large requests, since it
+    // does not split.
+    run(&mut clients.looks, "BF.RESERVE wide 0.01 500000 NONSCALING COUNTING SEED 7").unwrap();
+    for (least, command) in [
+        (1, many_items("BF.MADD wide", 0..70_000)),
+        (2, many_items("BF.INSERT wide NX ITEMS", 30_000..100_000)),
+        (1, many_items("BF.MDEL wide", 0..70_000)),
+        (2, many_items("BF.MDEL wide", 30_000..100_000)),
+        (2, lines("BF.ADDPACKED wide LINES", 0..300_000)),
+        (1, lines("BF.DELPACKED wide COUNT LINES", 0..70_000)),
+        (3, lines("BF.DELPACKED wide LINES", 30_000..330_000)),
+    ] {
+        let requests = clients.fail_each_request(&command);
+        assert!(requests >= least, "{} made {requests} requests", String::from_utf8_lossy(&command[0]));
+    }
+    run(&mut clients.looks, "FLUSHALL").unwrap();
+
+    clients.least = LEAST_OF_TABLES;
+    for (capacity, options) in [
+        (10, "SEED 7"),
+        (6000, "COUNTING SEED 7"),
+        (6000, "NONSCALING COUNTING SEED 7"),
+        (10, "WINDOW 3600 SEED 7"),
+        (6000, "WINDOW 3600 REFRESH NONSCALING SEED 7"),
+        (6000, "ROLLING SEED 7"),
+    ] {
+        let client = &mut clients.looks;
+        run(client, &format!("BF.RESERVE grown 0.0000001 {capacity} {options}")).unwrap();
+        run(client, "BF.RESERVE other LIKE grown").unwrap();
+        let (mut grown, mut other) = (FilterModel::new("grown"), FilterModel::new("other"));
+        grown.add(client, 0..3000);
+        other.add(client, 2000..3500);
+        let mut dump = clients.asks.scan_dump("grown");
+        let (cursor, chunk) = dump.pop().expect("a chunk");
+        assert_eq!(dump.len(), if capacity == 10 { 2 } else { 1 }, "{options}");
+        let (counts, forgets) =
+            (options.contains("COUNTING"), ["WINDOW", "ROLLING"].iter().any(|word| options.contains(word)));
+        let client = &mut clients.looks;
+        let payload: Vec<u8> = ask(client, "DUMP grown");
+        // Each command has its minimum number of requests. Keys that are created are called `new`.
+        let mut commands: Vec<(u64, Words)> = vec![
+            (2, split("COPY grown new")),
+            (2, words([b"RESTORE", b"new", b"0", &payload])),
+            (0, split(&format!("BF.RESERVE new 0.01 1000 {options}"))),
+            (0, split("BF.RESERVE new LIKE grown")),
+        ];
+        let merges = [(2, ""), (1, "INTERSECT")];
+        let merges = merges.into_iter().filter(|(_, how)| how.is_empty() || options.contains("NONSCALING"));
+        for (least, how) in merges.filter(|_| !forgets) {
+            commands.push((least, split(&format!("BF.MERGE new 2 grown other {how}"))));
+            commands.push((least, split(&format!("BF.MERGE other 1 grown {how}"))));
+        }
+        for (least, command) in &commands {
+            let requests = clients.fail_each_request(command);
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert!(requests >= *least, "{options}: {shown} made {requests} requests");
+            run(&mut clients.looks, "DEL new").unwrap();
+        }
+        for (cursor, data) in &dump {
+            assert_eq!(clients.asks.load_chunk("new", *cursor, data), Reply::simple("OK"));
+        }
+        let load = words([b"BF.LOADCHUNK", b"new", cursor.to_string().as_bytes(), &chunk]);
+        let requests = clients.fail_each_request(&load);
+        assert!(requests >= 2, "{options}: a chunk made {requests} requests");
+        assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
+
+        // Adds single items. Some additions need memory.
+        let mut rejected = 0;
+        for number in 10_000.. {
+            if grown.items.len() == 5500 || rejected == 12 {
+                break;
+            }
+            let command = words([b"BF.ADD", b"grown", &item(number)]);
+            clients.asks.run(&format!("BF.STARVE key 1 {LEAST_OF_TABLES}"));
+            let reply = clients.asks.run_words(&command);
+            clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+            if reply.is_error() {
+                assert_eq!(reply, Reply::error(grow::SYSTEM));
+                assert!(clients.fail_each_request(&command) > 0);
+                rejected += 1;
+            }
+            grown.items.insert(number);
+        }
+        assert!(rejected > 2, "{options}: {rejected} additions were rejected");
+        grown.observe(&mut clients.looks);
+        assert_figures_add_up(&mut clients.looks);
+        let mut reader = replica.connect();
+        wait_for_replica(&mut clients.looks, &mut reader);
+        assert_eq!(digest(&mut reader), digest(&mut clients.looks), "{options}");
+        if !counts {
+            run(&mut clients.looks, "FLUSHALL").unwrap();
+            continue;
+        }
+
+        // Removals succeed even if there is no memory for a smaller filter.
+        let expected: Vec<u64> = grown.items.iter().copied().collect();
+        for (index, &number) in expected.iter().enumerate() {
+            clients.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + index % 4));
+            let removed = clients.asks.run_words(&words([b"BF.DEL", b"grown", &item(number)]));
+            assert_eq!(removed, Reply::Integer(1), "{options}");
+            if index % 500 == 0 {
+                clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+                let counts: Vec<u64> = many(&mut clients.looks, "BF.MCOUNT", "grown", &expected);
+                assert_eq!(counts.iter().sum::<u64>() as usize, expected.len() - 1 - index, "{options}");
+            }
+        }
+        clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+        let client = &mut clients.looks;
+        assert_eq!(ask::<u64>(client, "BF.CARD grown"), 0);
+        assert_eq!(ask::<Vec<f64>>(client, "BF.INFO grown FILL"), [0.0]);
+        assert_figures_add_up(client);
+        run(client, "FLUSHALL").unwrap();
+    }
+}
+
+#[test]
+fn each_request_for_memory_of_a_cuckoo_filter_may_fail_and_then_nothing_has_changed() {
+    let faulty = || with_debug(Setup::with_module(oxbloom_with_faults()));
+    let Pair { master, replica } = Pair::start(faulty(), faulty());
+    let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
+    for (layout, flags) in CUCKOO_LAYOUTS {
+        // A native filter makes small requests, except for the items of a command.
+        let is_classic = layout == "classic_cuckoo";
+        let of_layers = |requests: u64| if is_classic { requests } else { 0 };
+        clients.least = if is_classic { LEAST } else { LEAST_OF_TABLES };
+        let client = &mut clients.looks;
+        let mut grown = FilterModel::cuckoo("grown");
+        let capacity = if is_classic { 50_000 } else { 64 };
+        run(client, &format!("CF.RESERVE grown {capacity} EXPANSION 1 {flags}")).unwrap();
+        grown.add(client, 0..if is_classic { 140_000 } else { 3000 });
+        let mut dump = clients.asks.scan_dump_of(Family::Cuckoo, "grown");
+        let (cursor, chunk) = dump.pop().expect("a chunk");
+        let client = &mut clients.looks;
+        let (_, header): (u64, Vec<u8>) = ask(client, "CF.SCANDUMP grown 0");
+        let payload: Vec<u8> = ask(client, "DUMP grown");
+        // Each command has its minimum number of requests. Keys that are created are called `new`.
+        let commands: [(u64, Words); 5] = [
+            (of_layers(1), split(&format!("CF.RESERVE new {capacity} {flags}"))),
+            (of_layers(1), split(&format!("CF.INSERT new CAPACITY {capacity} {flags} ITEMS a b"))),
+            (2, split("COPY grown new")),
+            (2, words([b"RESTORE", b"new", b"0", &payload])),
+            (of_layers(2), words([b"CF.LOADCHUNK", b"new", b"1", &header])),
+        ];
+        let check = |clients: &mut Clients, least: u64, command: &Words| {
+            let requests = clients.fail_each_request(command);
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert!(requests >= least, "{layout}: {shown} made {requests} requests");
+            run(&mut clients.looks, "DEL new").unwrap();
+        };
+        commands.iter().for_each(|(least, command)| check(&mut clients, *least, command));
+        // These requests grow with the number of items in a command. The filter itself does not grow.
+        clients.least = LEAST;
+        run(&mut clients.looks, &format!("CF.RESERVE wide 500000 EXPANSION 0 {flags}")).unwrap();
+        let items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
+        check(&mut clients, 2, &items("CF.INSERT wide ITEMS", 0..70_000));
+        check(&mut clients, 2, &items("CF.INSERTNX wide ITEMS", 30_000..100_000));
+        clients.least = if is_classic { LEAST } else { LEAST_OF_TABLES };
+        for (cursor, data) in &dump {
+            let loaded = clients.asks.load_chunk_of(Family::Cuckoo, "new", *cursor, data);
+            assert_eq!(loaded, Reply::simple("OK"));
+        }
+        let load = words([b"CF.LOADCHUNK", b"new", cursor.to_string().as_bytes(), &chunk]);
+        assert!(clients.fail_each_request(&load) >= u64::from(!is_classic), "{layout}");
+        assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
+        // Adds single items, until two additions have needed memory.
+        let (mut next, mut rejected) = (1_000_000, 0);
+        while rejected < 2 {
+            let command = words([b"CF.ADD", b"grown", &item(next)]);
+            clients.asks.run(&format!("BF.STARVE key 1 {}", clients.least));
+            let reply = clients.asks.run_words(&command);
+            clients.asks.run(&format!("BF.STARVE key 0 {}", clients.least));
+            if reply.is_error() {
+                assert_eq!(reply, Reply::error(grow::SYSTEM));
+                assert!(clients.fail_each_request(&command) > 0);
+                rejected += 1;
+            }
+            grown.items.insert(next);
+            next += 1;
+        }
+        // Removals succeed even if there is no memory for a smaller filter.
+        for number in 0..500 {
+            clients.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + number % 4));
+            let removed = clients.asks.run_words(&words([b"CF.DEL", b"wide", &item(number)]));
+            assert_eq!(removed, Reply::Integer(1), "{layout}");
+        }
+        clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+        let client = &mut clients.looks;
+        grown.observe(client);
+        let mut wide = FilterModel::cuckoo("wide");
+        // CF.INSERTNX has left out false positives, which are no longer there.
+        wide.items.extend(500..70_000);
+        wide.observe(client);
+        assert_figures_add_up(client);
+        let mut reader = replica.connect();
+        wait_for_replica(client, &mut reader);
+        assert_eq!(digest(&mut reader), digest(client), "{layout}");
+        run(client, "FLUSHALL").unwrap();
+    }
+}
