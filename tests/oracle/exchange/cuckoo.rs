@@ -1,9 +1,17 @@
 //! Cuckoo filters of RedisBloom's older versions, and streams of random commands between both modules.
 
-use super::*;
 use crate::compare::is_unsafe;
+use crate::exchange::filled::{add, words};
+use crate::exchange::sides::{Starter, ours, theirs};
 use crate::lines::Line;
 use crate::lines::cuckoo::{KEYS, Lines};
+use models::random::Random;
+use testkit::filter_model::Family;
+use testkit::payload::{Part, Payload};
+use testkit::persistence::rewrite_aof;
+use testkit::replication::{Pair, wait_for_replica};
+use testkit::wire::{Reply, Wire};
+use testkit::{Setup, copy_of, oxbloom};
 
 /// The number of random lines of a stream.
 const LINES: usize = 4000;
