@@ -3,7 +3,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oxbloom_fuzz::decoding::file(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oxbloom_fuzz::decoding::file::file(bytes));
 
 #[cfg(not(fuzzing))]
 fn main() {

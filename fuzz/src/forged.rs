@@ -24,7 +24,8 @@ use testkit::forgery::kinds::KINDS;
 use testkit::forgery::sealed::Sealed;
 use testkit::payload::Part;
 
-use crate::decoding::{DIRECTORY_BYTES, MEMORY_LIMIT, saved, through_a_dump, whole};
+use crate::decoding::copies::{MEMORY_LIMIT, saved, through_a_dump, whole};
+use crate::decoding::figures::DIRECTORY_BYTES;
 use crate::input::{Reader, Writer, item};
 use crate::part::{self, Shape};
 use crate::watchdog::timed;

@@ -15,7 +15,8 @@ use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding, Header, Origin
 use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::decoding::{MEMORY_LIMIT, sealed};
+use crate::decoding::copies::MEMORY_LIMIT;
+use crate::decoding::parts::sealed;
 use crate::input::{Reader, Writer, item};
 
 /// A time that is not a multiple of any slice, in milliseconds since 1970.

@@ -15,11 +15,11 @@ use oxbloom_fuzz::{commands, decoding, forged, forgetting};
 type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: [Target; 5] = [
-    ("header", decoding::header),
-    ("file", decoding::file),
-    ("chunks", decoding::chunks),
+    ("header", decoding::header::header),
+    ("file", decoding::file::file),
+    ("chunks", decoding::chunks::chunks),
     ("forgetting", forgetting::forgetting),
-    ("commands", commands::commands),
+    ("commands", commands::session::commands),
 ];
 
 /// The number of mutations for each target, unless `PAYLOADS` sets another.

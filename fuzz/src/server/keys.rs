@@ -11,7 +11,7 @@ use redis_module::raw;
 use super::events::{self, Event};
 use super::strings::{Strings, buffer, text};
 use super::{Call, Circumstances, ERR, INSTANCES, OK, call_module, check_leaks, with};
-use crate::decoding::MEMORY_LIMIT;
+use crate::decoding::copies::MEMORY_LIMIT;
 
 /// A server: its keys and its clock.
 #[derive(Default)]

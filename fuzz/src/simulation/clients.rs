@@ -4,7 +4,7 @@ use models::history::{Action, Added, Event, FOREVER, PRESENT, Rule, UNKNOWN};
 use testkit::packing::Packing;
 
 use super::{JUMP, Simulation, line};
-use crate::commands::unpacked;
+use crate::commands::items::unpacked;
 use crate::server::{self, Circumstances, Reply, Words};
 
 /// The number of different items in small commands.

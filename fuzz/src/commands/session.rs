@@ -1,110 +1,22 @@
-//! Sends arbitrary commands to the whole module in a mock [`server`], and checks after each command:
-//!
-//! - An added item is present until it is removed, and its count is not too low.
-//! - A follower that applies the replicated commands has the same filters, whatever its defaults.
-//! - A command that changes a filter is replicated and announced. A command that only reads is neither.
-//! - Files, rewritten append-only files, copies and moved values have the same content.
-//!
-//! The bytes are a script:
-//!
-//! ```text
-//!  script    age, arguments of loadmodule, commands
-//!  command   circumstances, number of arguments, arguments
-//!  argument  a byte: one of WORDS, an item, or a code that says how to read the bytes that follow
-//! ```
+//! Runs a script, and checks the promises after each command.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use models::counting::CountingModel;
 use models::keyspace::KeyspaceModel;
 use oxbloom_filter::internals::codec::{HEADER_CURSOR, Header, Origin};
 use redis_module::raw;
-use testkit::packing::{bits, unpack};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::decoding::{CUCKOO_FILES, MEMORY_LIMIT, VALKEY_FILE, sealed};
-use super::input::{Reader, item};
-use super::server::{
+use crate::commands::items::{items_of, unpacked};
+use crate::commands::script::{EVICTS, FROM_MASTER, FULL, LOADS, OUT_OF_MEMORY, RESP3, Script};
+use crate::decoding::copies::MEMORY_LIMIT;
+use crate::decoding::file::{CUCKOO_FILES, VALKEY_FILE};
+use crate::input::Reader;
+use crate::server::{
     self, Age, CLASSIC, CUCKOO, Circumstances, INSTANCES, NATIVE, NATIVE_CUCKOO, Outcome, Reply, VALKEY, Words,
     whole_number,
 };
-
-/// The arguments that bytes below [`ITEM`] stand for. Append new ones at the end, so that the corpus keeps its meaning.
-#[rustfmt::skip]
-pub const WORDS: &[&str] = &[
-    "BF.RESERVE", "BF.ADD", "BF.MADD", "BF.INSERT", "BF.EXISTS", "BF.MEXISTS", "BF.DEL", "BF.MDEL", "BF.COUNT", "BF.MCOUNT",
-    "BF.MERGE", "BF.CARD", "BF.INFO", "BF.SCANDUMP", "BF.LOADCHUNK", "BF.DEBUG",
-    // Commands of the mock server.
-    "SET", "DEL", "RENAME", "COPY", "SAVE", "RESTORE", "RELOAD", "REWRITE", "DEFRAGMENT", "CONFIG",
-    "a", "b", "c", "d",
-    "EXPANSION", "NONSCALING", "COUNTING", "SEED", "LAYOUT", "native", "classic", "LIKE", "CAPACITY", "ERROR", "NOCREATE", "NX",
-    "ITEMS", "UNION", "INTERSECT", "SIZE", "FILTERS", "FILL", "FPR", "ESTIMATED", "5000",
-    "0.5", "0.1", "0.01", "0.001", "1e-9", "1e-300", "0.99999999",
-    "-1", "0", "1", "2", "3", "4", "5", "8", "20", "50", "100", "1000", "100000", "4294967295", "9223372036854775807",
-    "error-rate", "initial-size", "expansion-factor", "layout", "lookahead-size", "ERROR_RATE", "CF_MAX_EXPANSIONS",
-    "",
-    "REPLACE", "redisbloom-version", "auto", "EXPIRE", "EX", "PX", "EXAT", "PXAT", "ALL",
-    "WINDOW", "SLICES", "REFRESH", "TTL", "86400",
-    "BF.ADDPACKED", "BF.EXISTSPACKED", "BF.DELPACKED", "FIXED", "OFFSETS", "OFFSETS64", "LINES", "COUNT",
-    "CF.RESERVE", "CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX", "CF.EXISTS", "CF.MEXISTS", "CF.COUNT", "CF.DEL",
-    "CF.INFO", "CF.DEBUG", "CF.COMPACT", "CF.CONVERT", "CF.SCANDUMP", "CF.LOADCHUNK", "BUCKETSIZE", "MAXITERATIONS",
-    "BF.LOAD", "valkey", "TIGHTENING", "VALIDATESCALETO", "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345", "dialect", "valkey-bloom",
-];
-
-/// Bytes from here on are items.
-pub const ITEM: u8 = 0x80;
-
-/// The code for a literal: its length and its bytes follow.
-pub const LITERAL: u8 = 0xE0;
-
-/// The code for a literal with two bytes of length.
-pub const LONG_LITERAL: u8 = 0xE1;
-
-/// The code for a header whose checksum is corrected: two bytes of length and its bytes follow.
-pub const SEALED: u8 = 0xE2;
-
-/// The code for several items: the number of the first item and the number of items follow.
-pub const ITEMS: u8 = 0xE3;
-
-/// The code for the cursor of the last reply that had one.
-pub const CURSOR: u8 = 0xE4;
-/// The code for the data of the last reply that had any, or for the file that was saved last.
-pub const DATA: u8 = 0xE5;
-
-/// The code for a whole number: eight bytes follow.
-const NUMBER: u8 = 0xE6;
-/// The code for a floating-point number: eight bytes follow.
-const FRACTION: u8 = 0xE7;
-
-/// Bytes from here on are small numbers.
-const SMALL_NUMBER: u8 = 0xE8;
-
-/// The bit of the circumstances for a command from a master.
-pub const FROM_MASTER: u8 = 1;
-/// The bit for a client that uses RESP3.
-const RESP3: u8 = 2;
-/// The bit for a server that cannot allocate zeroed memory.
-const OUT_OF_MEMORY: u8 = 4;
-/// The bit for a server that is almost at `maxmemory`.
-const FULL: u8 = 8;
-/// The bit for a server that may evict other keys.
-const EVICTS: u8 = 16;
-/// The bit for a follower that loads a file, and is not a replica.
-const LOADS: u8 = 32;
-
-/// The maximum number of arguments of a command.
-const MAX_WORDS: u8 = 31;
-/// The maximum number of items of a code [`ITEMS`].
-const MAX_ITEMS: u8 = 63;
-
-/// The instances: the server, its follower, and a server that loads its rewritten append-only file.
-const SERVER: usize = 0;
-const FOLLOWER: usize = 1;
-const RESTARTED: usize = 2;
-
-/// The maximum number in a command from a master. A replica must allocate the memory for it, or exit.
-const GRANTED: i64 = 100;
 
 /// Runs a script.
 pub fn commands(bytes: &[u8]) {
@@ -116,43 +28,11 @@ pub fn commands(bytes: &[u8]) {
     }
 }
 
-struct Script<'a> {
-    rest: Reader<'a>,
-    /// See [`CURSOR`] and [`DATA`].
-    cursor: Vec<u8>,
-    data: Vec<u8>,
-}
+/// The instances: the server, its follower, and a server that loads its rewritten append-only file.
+const SERVER: usize = 0;
 
-impl Script<'_> {
-    fn words(&mut self) -> Option<Words> {
-        let count = self.rest.u8()? & MAX_WORDS;
-        let mut words = Words::new();
-        for _ in 0..count {
-            match self.rest.u8()? {
-                LITERAL => words.push(self.literal(|rest| rest.u8().map(usize::from))?),
-                LONG_LITERAL => words.push(self.literal(|rest| rest.u16().map(usize::from))?),
-                SEALED => words.push(sealed(&self.literal(|rest| rest.u16().map(usize::from))?)),
-                ITEMS => {
-                    let (first, count) = (u64::from(self.rest.u8()?), u64::from(self.rest.u8()? & MAX_ITEMS));
-                    words.extend((first..first + count).map(item));
-                }
-                CURSOR => words.push(self.cursor.clone()),
-                DATA => words.push(self.data.clone()),
-                NUMBER => words.push(self.rest.u64()?.cast_signed().to_string().into_bytes()),
-                FRACTION => words.push(f64::from_bits(self.rest.u64()?).to_string().into_bytes()),
-                byte @ SMALL_NUMBER.. => words.push((byte - SMALL_NUMBER).to_string().into_bytes()),
-                byte @ ITEM.. => words.push(item((byte - ITEM).into())),
-                byte => words.push(WORDS[usize::from(byte) % WORDS.len()].as_bytes().to_vec()),
-            }
-        }
-        Some(words)
-    }
-
-    fn literal(&mut self, length: impl FnOnce(&mut Reader<'_>) -> Option<usize>) -> Option<Vec<u8>> {
-        let length = length(&mut self.rest)?.min(self.rest.0.len());
-        self.rest.take(length).map(<[u8]>::to_vec)
-    }
-}
+const FOLLOWER: usize = 1;
+const RESTARTED: usize = 2;
 
 #[derive(Default)]
 struct Session {
@@ -527,32 +407,8 @@ fn with_other_defaults(f: impl FnOnce()) {
     }
 }
 
-/// Returns the items of a command, and the options before them. Invalid packed items are none.
-fn items_of<'a>(name: &[u8], words: &'a Words) -> (Cow<'a, [Vec<u8>]>, &'a [Vec<u8>]) {
-    let arguments = words.get(2..).unwrap_or(&[]);
-    if name.ends_with(b"packed") {
-        let (items, length) = unpack(arguments).unwrap_or_default();
-        return (Cow::Owned(items), &arguments[..arguments.len() - length]);
-    }
-    if ![&b"bf.insert"[..], b"cf.insert", b"cf.insertnx"].contains(&name) {
-        return (Cow::Borrowed(arguments), &[]);
-    }
-    // A master may abbreviate ITEMS. No other accepted argument starts with an I.
-    let options = arguments.iter().take_while(|word| !word.first().is_some_and(|first| b"iI".contains(first))).count();
-    (Cow::Borrowed(arguments.get(options + 1..).unwrap_or(&[])), &arguments[..options])
-}
-
-/// Returns the answers in the reply to a packed command, or none if the reply only counts them.
-pub(super) fn unpacked(reply: &Reply, count: usize) -> Vec<i64> {
-    let answers = match reply {
-        Reply::Bulk(bytes) => bits(bytes, count),
-        reply => match reply.elements() {
-            [Reply::Integer(handled), Reply::Bulk(bytes), _] => bits(bytes, *handled as usize),
-            _ => Vec::new(),
-        },
-    };
-    answers.into_iter().map(i64::from).collect()
-}
+/// The maximum number in a command from a master. A replica must allocate the memory for it, or exit.
+const GRANTED: i64 = 100;
 
 /// Returns true if an argument cannot lead to large allocations, as a large number or a setting for memory can.
 fn is_granted(word: &[u8]) -> bool {
