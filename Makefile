@@ -121,7 +121,7 @@ clean: ## Remove everything that was built
 # --- What tools/setup.sh installs -------------------------------------------------------------------------------------
 
 ENVIRONMENTS := $(TARGET)/python/installed $(TARGET)/python-oldest/installed tests/clients/node/node_modules/installed
-setup-tests: setup-monitoring setup-valgrind setup-faketime $(REDISBLOOM_MODULE) $(REDISJSON_MODULE) $(ENVIRONMENTS) ;
+setup-tests: setup-monitoring setup-valgrind $(REDISBLOOM_MODULE) $(REDISJSON_MODULE) $(ENVIRONMENTS) ;
 
 FROM_PYPI := $(patsubst %,servers/%,$(filter-out redis-7.0,$(SERVERS))) $(CLIS:%=clis/%)
 setup-servers: $(FROM_PYPI:%=$(TARGET)/%) ;

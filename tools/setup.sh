@@ -4,7 +4,6 @@
 #
 #   tools/setup.sh build                  a server, a C compiler and libclang
 #   tools/setup.sh valgrind               valgrind
-#   tools/setup.sh faketime               libfaketime, which gives a server a false clock
 #   tools/setup.sh monitoring             Prometheus, promtool and redis_exporter
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
@@ -92,8 +91,6 @@ case ${1:-} in
       libclang-dev ;;
   valgrind)
     needs 'command -v valgrind' valgrind ;;
-  faketime)
-    needs 'ls /usr/lib/*/faketime/libfaketimeMT.so.1' libfaketime ;;
   monitoring)
     needs 'command -v prometheus && command -v promtool && { command -v redis_exporter || command -v prometheus-redis-exporter; }' \
       prometheus prometheus-redis-exporter ;;
