@@ -163,7 +163,7 @@ SUITES |= {
         lintian --fail-on error --allow-root dist/*.deb
         PYTHONPATH=tests/clients:packaging $TARGET/python/bin/pytest -q -c tests/clients/pytest.ini tests/dist
         """,
-        "dist setup-tests setup-servers $(TARGET)/root-file-system",
+        "dist setup-tests setup-servers $TARGET/root-file-system",
         about="Install the files of a release on new machines, as users do (as root)",
     ),
 }
@@ -205,8 +205,7 @@ def environment(brief: str = "") -> dict[str, str]:
 def prepare(names: list[str]) -> None:
     """Calls make for what suites need: three goals at a time, since downloads wait, and some builds for others."""
     goals = dict.fromkeys(goal for name in names for goal in SUITES[name].needs.split())
-    goals = [goal.replace("$(TARGET)", os.environ["TARGET"]) for goal in goals]
-    command = ["make", "--no-print-directory", "--jobs=3", *goals]
+    command = ["make", "--no-print-directory", "--jobs=3", *map(os.path.expandvars, goals)]
     if subprocess.run(command, env=environment(), check=False).returncode:
         sys.exit(1)
 

@@ -2,7 +2,7 @@
 
 Environment variables say what to run:
 
-* ``REDISBLOOM_MODULE``: the path of RedisBloom's library (default: where ``make setup-test`` puts it);
+* ``REDISBLOOM_MODULE``: the path of RedisBloom's library (default: where ``make setup-tests`` puts it);
 * ``OXBLOOM_MODULE``: the path of our module (default: where ``make build`` puts it);
 * ``OXBLOOM_FAULTY_MODULE``: our module with fault injection (default: where ``make build-modules`` puts it);
 * ``SERVER_BIN``: the server's program (default: ``redis-server``).

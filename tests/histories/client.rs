@@ -25,7 +25,7 @@ pub(crate) struct Worker<'a> {
     clients: Vec<Client<'a>>,
 }
 
-/// What a client knows about a command.
+/// The outcome of a command, as far as the client knows it.
 enum Outcome {
     Done(Value),
     /// The server did nothing.

@@ -18,7 +18,7 @@ pub(crate) struct Client<'a> {
     connection: Option<(u16, Connection)>,
 }
 
-/// What INFO says about replication.
+/// The state of replication, from INFO.
 pub(crate) struct Replication {
     pub(crate) is_master: bool,
     pub(crate) id: String,

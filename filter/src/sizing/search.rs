@@ -15,7 +15,7 @@ pub(super) enum Guarantee {
     Distinct,
 }
 
-/// What a layer is to achieve.
+/// The items that a layer must hold, and the error rate that it must keep.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
     /// The number of items.

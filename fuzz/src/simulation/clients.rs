@@ -28,7 +28,7 @@ pub(super) struct Kind {
     remembers: Remembers,
 }
 
-/// What a filter promises to remember.
+/// The promise of a filter about its items.
 #[derive(Clone, Copy, PartialEq)]
 enum Remembers {
     /// Each item.

@@ -20,7 +20,7 @@ const BACKLOG: usize = 60;
 const FOLLOWING: u32 = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_SLAVE;
 const LOADING: u32 = raw::REDISMODULE_CTX_FLAGS_LOADING;
 
-/// What a master replicated for one command of a client.
+/// The commands that a master replicated for one command of a client.
 struct Entry {
     commands: Vec<Words>,
     tick: u64,

@@ -13,7 +13,7 @@
 //!            file + log                 file + log            a file has a snapshot or commands
 //! ```
 //!
-//! What is simulated as servers guarantee it:
+//! The simulation keeps the guarantees of real servers:
 //!
 //! - **A link** delivers a part of the master's log, in order, without gaps or repetitions. What a command replicates is
 //!   delivered as a whole (MULTI, EXEC). After a cut, a replica whose log is the start of the master's continues it from

@@ -14,7 +14,7 @@
 //! - `SERVER_BIN`: the server under test (default: `redis-server`);
 //! - `OXBLOOM_MODULE`: the module under test (default: the release build);
 //! - `OXBLOOM_FAULTY_MODULE`: the module with fault injection (default: where `make build-modules` puts it);
-//! - `REDISBLOOM_MODULE`: RedisBloom (default: the one that `make setup-test` installs).
+//! - `REDISBLOOM_MODULE`: RedisBloom (default: the one that `make setup-tests` installs).
 //!
 //! A test fails if a file that it needs is missing.
 

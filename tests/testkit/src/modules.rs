@@ -9,7 +9,7 @@ pub fn oxbloom() -> PathBuf {
 
 /// Returns the path of RedisBloom 2.8.2.
 pub fn redisbloom() -> PathBuf {
-    module("REDISBLOOM_MODULE", "target/redisbloom/redisbloom.so", "make setup-test")
+    module("REDISBLOOM_MODULE", "target/redisbloom/redisbloom.so", "make setup-tests")
 }
 
 /// Returns the path of the module under test, built with fault injection.

@@ -240,16 +240,7 @@ impl Server {
 
     /// Returns a connection that uses RESP2.
     pub fn connect(&self) -> Connection {
-        self.connect_with("")
-    }
-
-    /// Returns a connection that uses RESP3.
-    pub fn connect_resp3(&self) -> Connection {
-        self.connect_with("?protocol=resp3")
-    }
-
-    fn connect_with(&self, options: &str) -> Connection {
-        let client = Client::open(format!("redis://127.0.0.1:{}/{options}", self.port)).expect("a valid address");
+        let client = Client::open(format!("redis://127.0.0.1:{}/", self.port)).expect("a valid address");
         client.get_connection().unwrap_or_else(|error| panic!("{error}:\n{}", self.log()))
     }
 

@@ -1,4 +1,4 @@
-//! Filters give the answers of an exact multiset, but for false positives.
+//! Filters give the answers of an exact multiset, except for false positives.
 
 use models::random::Random;
 use oxbloom_filter::Filter;
