@@ -109,7 +109,7 @@ SUITES = {
         cargo test $TESTED --test soak -- windows ${OPERATIONS:-20000000} ${SEED-}
         """,
         "build-tests setup-servers",
-        "SECONDS=20 FILTERS=200000 OPERATIONS=4000000",
+        "SECONDS=20 FILTERS=200000 OPERATIONS=4000000 SEED=1",
         "Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals and windows "
         "(OPERATIONS=20000000)",
     ),
