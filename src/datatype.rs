@@ -179,12 +179,19 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
             Err(error) => {
                 let rejection = Error::decoding(error, admission.limit());
                 let limit = rejection.limit().map_or(String::new(), |limit| format!(", {}", named(limit)));
-                statistics::count_rejection(rejection);
-                if server.is_replicated_or_loading() {
+                let is_loading = server.is_replicated_or_loading();
+                // The server rejects the whole file or stream then. Usually, the link to the master broke: the replica
+                // lacks nothing once it has synchronized again.
+                let ends_early = is_loading && error == DecodeError::Corrupt && file.has_failed();
+                if !ends_early {
+                    statistics::count_rejection(rejection);
+                }
+                if is_loading && !ends_early {
                     statistics::count_replicated_rejection();
                 }
+                let reason = if ends_early { "it ends early or is damaged".to_owned() } else { error.to_string() };
                 let key = file.key_name().map_or("unknown".to_owned(), |name| name.shown().to_string());
-                server.log_warning(&format!("rejected a filter in a file or payload: {error}{limit} (key '{key}')"));
+                server.log_warning(&format!("rejected a filter in a file or payload: {reason}{limit} (key '{key}')"));
                 admission::exit_if_data_lost(&server, rejection);
                 ptr::null_mut()
             }

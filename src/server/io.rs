@@ -43,7 +43,7 @@ impl Io<'_> {
     }
 
     /// Returns true if the last read or an earlier one failed.
-    fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         // SAFETY: the file is open.
         unsafe { call!(RedisModule_IsIOError(self.io)) != 0 }
     }

@@ -126,6 +126,9 @@ fn cut_again_and_again(load: &str, sync: &str, mut random: Random) {
     wait_for_replica(&mut client, &mut reader);
     assert_eq!(digest(&mut reader), digest(&mut client), "{load} {sync}");
     models.iter().for_each(|model| assert_eq!(model.observe(&mut reader), model.observe(&mut client)));
+    for alarm in ["bf_rejected_data", "bf_rejected_replicated"] {
+        assert_eq!(info_number(&mut reader, "bf", alarm), 0, "{load} {sync}: {alarm}");
+    }
     let log = replica.log();
     let skipped = log.lines().find(|line| line.contains("Skipping diskless-load"));
     assert_eq!(skipped, None, "{load} {sync}");
