@@ -45,7 +45,7 @@ UNPROVOKED = {
     "ERR received data of a later version: upgrade the module on this server",
     "ERR cannot merge filters that differ in the shape of their layers: create them with BF.RESERVE key LIKE other",
     "ERR the union would be too large: create the filters with another SEED",
-    "ERR too many items: a packed command takes at most 16777216",
+    "ERR too many items: at most 16777216 in a packed command",
     "ERR no other module on this server has filters to import: load RedisBloom beside this module",
     "ERR the imported filter differs from the source, and was removed: report it",
 }

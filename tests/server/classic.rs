@@ -15,7 +15,7 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, error_text, run, run_words};
 
-const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native, classic or valkey";
+const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT must be native, classic or valkey";
 const NO_SEED: &str = "ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
 
 /// Returns the layout of the filter that each command creates without LAYOUT.

@@ -94,7 +94,7 @@ fn a_bad_ttl_is_an_error_and_creates_nothing() {
         for option in bad {
             let text = error(&mut client, &format!("{before} {option} {after}"));
             assert_eq!(
-                text, "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0",
+                text, "ERR invalid expire time: EX, PX, EXAT and PXAT must be a whole number above 0",
                 "{before} {option}"
             );
         }
@@ -109,7 +109,7 @@ fn a_bad_ttl_is_an_error_and_creates_nothing() {
     }
     assert_eq!(
         error(&mut client, "BF.RESERVE key 0.01 100 EX"),
-        "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0"
+        "ERR invalid expire time: EX, PX, EXAT and PXAT must be a whole number above 0"
     );
     run(&mut client, "BF.RESERVE there 0.01 100").unwrap();
     assert!(error(&mut client, "BF.RESERVE there 0.01 100 EX 10").contains("item exists"));

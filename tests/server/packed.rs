@@ -12,13 +12,13 @@ use testkit::server::{server_version, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, run};
 
-const REMAINDER: &str = "ERR the last item is too short: FIXED takes items of one width";
-const BAD_WIDTH: &str = "ERR bad width: FIXED takes the number of bytes of an item, from 1";
-const BAD_OFFSETS: &str = "ERR bad offsets: OFFSETS takes little-endian integers of 32 bits (OFFSETS64: of 64), \
+const REMAINDER: &str = "ERR the last item is too short: all items of FIXED have one width";
+const BAD_WIDTH: &str = "ERR bad width: FIXED must be the number of bytes of an item, from 1";
+const BAD_OFFSETS: &str = "ERR bad offsets: OFFSETS must be little-endian integers of 32 bits (OFFSETS64: of 64), \
                            one more than there are items, that never fall and span all items";
 const NO_PACKING: &str = "ERR the items must be packed: end the command with FIXED width items, \
                           OFFSETS offsets items or LINES items";
-const TOO_MANY: &str = "ERR too many items: a packed command takes at most 16777216";
+const TOO_MANY: &str = "ERR too many items: at most 16777216 in a packed command";
 
 /// Filters of each kind, by the options of BF.RESERVE.
 const KINDS: [&str; 10] = [

@@ -11,8 +11,8 @@ use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, ask, error, run};
 
-const WINDOW: &str = "ERR bad window: WINDOW takes seconds, from 1 to 3155760000 (100 years)";
-const SLICES: &str = "ERR bad slices: SLICES takes a whole number from 2 to 64";
+const WINDOW: &str = "ERR bad window: WINDOW must be seconds, from 1 to 3155760000 (100 years)";
+const SLICES: &str = "ERR bad slices: SLICES must be a whole number from 2 to 64";
 const ALONE: &str = "ERR SLICES needs WINDOW or ROLLING, and REFRESH needs WINDOW: add the missing option";
 const GROWS: &str = "ERR a filter with ROLLING never grows: leave out EXPANSION and NONSCALING";
 const OTHER_KIND: &str =
@@ -20,12 +20,12 @@ const OTHER_KIND: &str =
 const WITHOUT: &str =
     "ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
 const REPEATED: &str = "ERR repeated argument: give each option once";
-const TTL: &str = "ERR bad TTL: TTL takes seconds, from 1 to the filter's WINDOW";
+const TTL: &str = "ERR bad TTL: TTL must be seconds, from 1 to the filter's WINDOW";
 const NO_TTL: &str = "ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
-const TIME: &str = "ERR bad time: AT takes milliseconds since 1970, and no time in the future";
+const TIME: &str = "ERR bad time: AT must be milliseconds since 1970, not in the future";
 const OTHER_WINDOW: &str =
     "ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
-const EXPIRY: &str = "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0";
+const EXPIRY: &str = "ERR invalid expire time: EX, PX, EXAT and PXAT must be a whole number above 0";
 const MERGED: &str = "ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
 
 /// A server with filters of all kinds. If they have a window, it is over for their first items, which are still in
@@ -150,7 +150,7 @@ fn bad_options_of_a_new_filter_are_errors_and_change_nothing() {
     filled.reject("BF.RESERVE window 0.01 100 WINDOW 60", "ERR item exists");
     filled.reject(
         "BF.RESERVE key LIKE window WINDOW 60",
-        "ERR LIKE takes one key and no options: BF.RESERVE key LIKE other",
+        "ERR LIKE needs one key and no options: BF.RESERVE key LIKE other",
     );
     filled.assert_silent();
 }

@@ -12,16 +12,16 @@ use super::compare::number;
 use super::lines::Line;
 use testkit::wire::Reply;
 
-const BAD_SEED: &str = "ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
-const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native, classic or valkey";
-const BAD_CUCKOO_LAYOUT: &str = "ERR bad layout: LAYOUT takes native or classic";
+const BAD_SEED: &str = "ERR bad seed: SEED must be a whole number from 0 to 18446744073709551615";
+const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT must be native, classic or valkey";
+const BAD_CUCKOO_LAYOUT: &str = "ERR bad layout: LAYOUT must be native or classic";
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const UNKNOWN: &str = "Unknown argument received";
 const REPEATED: &str = "ERR repeated argument: give each option once";
 const NO_SEED: &str = "ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
 const NO_RATE: &str = "ERR classic cuckoo filters have no error rate: leave out ERROR, or add LAYOUT native";
 const BAD_RATE: &str = "ERR (0 < error rate range < 1) ";
-const BAD_TIME: &str = "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0";
+const BAD_TIME: &str = "ERR invalid expire time: EX, PX, EXAT and PXAT must be a whole number above 0";
 const FOREIGN_CHUNK: &str =
     "ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
 const NO_MEMORY: &str =

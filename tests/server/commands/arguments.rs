@@ -7,7 +7,7 @@ use testkit::Setup;
 use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 
-const BAD_SEED: &str = "ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
+const BAD_SEED: &str = "ERR bad seed: SEED must be a whole number from 0 to 18446744073709551615";
 
 #[test]
 fn every_command_rejects_a_key_of_another_type_and_leaves_it_unchanged() {

@@ -6,7 +6,7 @@ use crate::fields::layout;
 use testkit::Setup;
 use testkit::wire::{Reply, Wire};
 
-const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT takes native, classic or valkey";
+const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT must be native, classic or valkey";
 
 const NOT_COUNTING: &str = "ERR this filter does not support BF.DEL and BF.COUNT: create it with \
                             BF.RESERVE key error_rate capacity COUNTING";

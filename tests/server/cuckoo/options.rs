@@ -23,12 +23,12 @@ fn bad_options_get_the_errors_of_redisbloom_and_create_nothing() {
     let iterations = "MAXITERATIONS: value must be an integer between 1 and 65535, inclusive.";
     let bucket_size = "BUCKETSIZE: value must be an integer between 1 and 255, inclusive.";
     let expansion = "EXPANSION: value must be an integer between 0 and 32768, inclusive.";
-    let layout = "ERR bad layout: LAYOUT takes native or classic";
-    let seed = "ERR bad seed: SEED takes a whole number from 0 to 18446744073709551615";
+    let layout = "ERR bad layout: LAYOUT must be native or classic";
+    let seed = "ERR bad seed: SEED must be a whole number from 0 to 18446744073709551615";
     let no_rate = "ERR classic cuckoo filters have no error rate: leave out ERROR, or add LAYOUT native";
     let no_seed = "ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
     let repeated = "ERR repeated argument: give each option once";
-    let expire = "ERR invalid expire time: EX, PX, EXAT and PXAT take a whole number above 0";
+    let expire = "ERR invalid expire time: EX, PX, EXAT and PXAT must be a whole number above 0";
     for (line, text) in [
         ("CF.RESERVE key x", "Bad capacity"),
         ("CF.RESERVE key 1.5", "Bad capacity"),

@@ -87,7 +87,7 @@ fn invalid_merges_and_invalid_uses_of_like_are_rejected() {
             ("BF.RESERVE d LIKE text", wrong_type),
             ("BF.RESERVE a LIKE a", "ERR item exists"),
             ("BF.RESERVE text LIKE a", wrong_type),
-            ("BF.RESERVE d LIKE a NONSCALING", "ERR LIKE takes one key and no options: BF.RESERVE key LIKE other"),
+            ("BF.RESERVE d LIKE a NONSCALING", "ERR LIKE needs one key and no options: BF.RESERVE key LIKE other"),
         ];
         for (line, rejection) in cases {
             assert_eq!(client.run(line), Reply::error(rejection), "{line}");
