@@ -86,7 +86,7 @@ site: setup-wasm $(TARGET)/site-env/installed ## Build the pages as a site that 
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
-bench: build $(REDISBLOOM_MODULE) ## Compare with RedisBloom and fastbloom: takes half an hour (two minutes with QUICK=1)
+bench: build $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and fastbloom: takes twenty minutes (three with QUICK=1)
 	cargo build --release -p oxbloom-comparison --example floor
 	cargo bench -p oxbloom-comparison --bench filter
 	cargo bench -p oxbloom-comparison --bench servers

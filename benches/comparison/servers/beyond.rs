@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use crate::client;
-use crate::format::{seconds, spread};
+use crate::format::{seconds, spread, thousands};
 use crate::operations::{longest_pause, timed};
 use crate::peers::{Instance, Peer};
 use crate::requests::{NEVER_INSERTED, Requests};
@@ -68,6 +68,8 @@ pub(crate) struct Beyond {
     items: Vec<(&'static str, [Series; 2])>,
     /// The size of the filters that are merged.
     pub size: &'static str,
+    /// The number of items in each of them.
+    pub touching: u64,
     /// The merges: a title, the time, and the longest wait of another client, in seconds.
     merges: Vec<(&'static str, [Series; 2])>,
     /// The time of a loop with the same reads and writes as a union into one of two filters.
@@ -82,6 +84,7 @@ pub(crate) fn measure(quick: bool) -> Beyond {
         memory: memory(scale),
         items: items(scale),
         size: scale.merged.1,
+        touching: scale.merged.2,
         merges: merges(scale),
         loop_over_memory,
     }
@@ -257,10 +260,12 @@ impl Beyond {
         let _ = write!(
             page,
             "\n## Merging filters of {}\n\n\
-             For comparison, a loop in a process of its own ORs one array of this size into another. *Longest pause of \
-             others* is the longest time that another client waits for a reply.\n\n\
+             Each holds {} items, so the tables of counting filters are nearly empty. For comparison, a loop in a \
+             process of its own ORs one array of this size into another. *Longest pause of others* is the longest time \
+             that another client waits for a reply.\n\n\
              | | time | of the loop | longest pause of others |\n|---|--:|--:|--:|\n",
-            self.size
+            self.size,
+            thousands(self.touching as f64)
         );
         let loop_time = self.loop_over_memory.median();
         for (title, [time, pause]) in &self.merges {

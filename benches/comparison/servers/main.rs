@@ -1,9 +1,10 @@
 //! `make bench`: compares oxbloom, in both layouts, with RedisBloom and the floor on real servers.
 //!
 //! Writes `docs/benchmarks.md`, `docs/measurements.md`, their charts, and `targets.md` beside this folder. With
-//! `QUICK=1`, measures less in two minutes, and writes into the build folder. `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters
-//! that forget, and writes their section into the build folder; `-- packed` does the same for packed batches, and
-//! `-- cuckoo` for cuckoo filters.
+//! `QUICK=1`, measures less in two minutes, and writes into the build folder.
+//!
+//! `cargo bench -p oxbloom-comparison --bench servers -- windows` measures only filters that forget, and writes their
+//! section into the build folder. The other parts are `packed`, `cuckoo` and `newest`.
 
 mod beyond;
 mod chart;
@@ -11,6 +12,7 @@ mod client;
 mod cuckoo;
 mod format;
 mod library;
+mod newest;
 mod operations;
 mod packed;
 mod peers;
@@ -42,20 +44,8 @@ fn main() {
     let folder = if quick { target.join("bench") } else { repository.to_path_buf() };
 
     peers::pin_client();
-    if std::env::args().any(|argument| argument == "windows") {
-        let windows = windows::measure(quick);
-        let page = target::table(&windows.targets()) + "\n" + &windows.markdown();
-        write(&target.join("bench"), &[("windows.md", page), (windows::CHART, windows.chart())]);
-        return;
-    }
-    if std::env::args().any(|argument| argument == "packed") {
-        let packed = packed::measure(quick);
-        write(&target.join("bench"), &[("packed.md", target::table(&packed.targets()) + "\n" + &packed.markdown())]);
-        return;
-    }
-    if std::env::args().any(|argument| argument == "cuckoo") {
-        let cuckoo = cuckoo::measure(quick);
-        write(&target.join("bench"), &[("cuckoo.md", target::table(&cuckoo.targets()) + "\n" + &cuckoo.markdown())]);
+    if let Some(files) = std::env::args().find_map(|name| part(&name, quick, &target)) {
+        write(&target.join("bench"), &files);
         return;
     }
     let plan = if quick { Plan::QUICK } else { Plan::FULL };
@@ -68,6 +58,7 @@ fn main() {
     let windows = windows::measure(quick);
     let packed = packed::measure(quick);
     let cuckoo = cuckoo::measure(quick);
+    let newest = newest::measure(quick, &target);
     let library = library::rows(&target);
     let mut targets = targets::targets(&results, &operations, &library);
     targets.extend(beyond.targets());
@@ -83,6 +74,7 @@ fn main() {
         windows: &windows,
         packed: &packed,
         cuckoo: &cuckoo,
+        newest: &newest,
         library: &library,
         chart: CHART,
     };
@@ -98,11 +90,32 @@ fn main() {
     write(&folder.join("benches/comparison"), &[("targets.md", target::page(&targets))]);
 }
 
+/// Measures one part. Returns its files, the page first, or `None` if there is no such part.
+fn part(name: &str, quick: bool, target: &Path) -> Option<Vec<(&'static str, String)>> {
+    Some(match name {
+        "windows" => {
+            let windows = windows::measure(quick);
+            let page = target::table(&windows.targets()) + "\n" + &windows.markdown();
+            vec![("windows.md", page), (windows::CHART, windows.chart())]
+        }
+        "packed" => {
+            let packed = packed::measure(quick);
+            vec![("packed.md", target::table(&packed.targets()) + "\n" + &packed.markdown())]
+        }
+        "cuckoo" => {
+            let cuckoo = cuckoo::measure(quick);
+            vec![("cuckoo.md", target::table(&cuckoo.targets()) + "\n" + &cuckoo.markdown())]
+        }
+        "newest" => vec![("newest.md", newest::measure(quick, target).markdown())],
+        _ => return None,
+    })
+}
+
 /// Writes files, and prints the first of them, which is the page.
 fn write(folder: &Path, files: &[(&str, String)]) {
     fs::create_dir_all(folder).expect("a folder for the results");
     for (name, content) in files {
-        fs::write(folder.join(name), content).expect("a file");
+        fs::write(folder.join(name), format!("{}\n", content.trim_end())).expect("a file");
     }
     println!("{}", files[0].1);
     println!("Written to {}", folder.join(files[0].0).display());

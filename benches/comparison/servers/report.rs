@@ -8,6 +8,7 @@ use crate::beyond::Beyond;
 use crate::cuckoo::CuckooResults;
 use crate::format::{bytes, describe, seconds, spread, thousands};
 use crate::library;
+use crate::newest::Newest;
 use crate::operations::{Operations, Unit, memory_field};
 use crate::packed::PackedResults;
 use crate::peers::{Instance, MAIN, Peer};
@@ -48,6 +49,7 @@ pub(crate) struct Report<'a> {
     pub windows: &'a Windows,
     pub packed: &'a PackedResults,
     pub cuckoo: &'a CuckooResults,
+    pub newest: &'a Newest,
     pub library: &'a [library::Row],
     /// The file name of the chart.
     pub chart: &'a str,
@@ -62,6 +64,8 @@ impl Report<'_> {
             self.versions.oxbloom, self.versions.redisbloom, self.versions.server,
         );
         page.push_str(&summary::markdown(self.plan, self.results, self.packed, self.operations, self.beyond));
+        page.push_str(&self.newest.markdown());
+        page.push('\n');
         let _ = writeln!(
             page,
             "The picture shows eight of these comparisons, on a filter that was reserved and on one that grew. The *floor* is a \
@@ -82,7 +86,7 @@ impl Report<'_> {
              - **{}** is oxbloom with `bf-layout classic`, which is RedisBloom's layout. It is measured with many items in a \
              command, on two of the filters, and in the tables of memory, saving and loading.\n\n\
              [All measurements](measurements.md) has the table of each kind of command and filter. \
-             [Performance](performance.md) explains where the time goes.\n\n",
+             [Performance](performance.md) explains where the time goes.\n",
             self.chart,
             machine(),
             self.plan.rounds,
@@ -127,7 +131,6 @@ impl Report<'_> {
                 row.title()
             );
         }
-        page.push('\n');
     }
 
     fn write_library(&self, page: &mut String) {

@@ -3,13 +3,26 @@
 use std::fmt::Write as _;
 
 use crate::beyond::{Beyond, UNION_INTO_NEW, UNION_INTO_ONE, UNION_OF_COUNTING};
-use crate::format::{bytes, range, seconds};
+use crate::format::{bytes, range, seconds, thousands};
 use crate::operations::{COPY, MEMORY_GROWN, MEMORY_RESERVED, Operations};
 use crate::packed::PackedResults;
 use crate::peers::Peer;
 use crate::statistics::Series;
 use crate::targets::{GROWN_SIZE, shares};
 use crate::workloads::{Delivery, LARGE, Plan, Results, Workload};
+
+/// Chooses commands with a single item.
+pub(crate) const SINGLE: fn(Delivery) -> bool =
+    |delivery| matches!(delivery, Delivery::Pipelined | Delivery::Unpipelined);
+
+/// Chooses commands with many items.
+pub(crate) const MANY: fn(Delivery) -> bool = |delivery| matches!(delivery, Delivery::Batch(100 | 1000));
+
+/// Returns the range of the processor times with oxbloom on a filter, divided by those with RedisBloom.
+pub(crate) fn times(results: &Results, subject: &str, chosen: fn(Delivery) -> bool) -> String {
+    let chosen = |workload: Workload| workload.subject == subject && chosen(workload.delivery);
+    range(&shares(results, [Peer::Oxbloom, Peer::RedisBloom], |measured| &measured.cpu, &chosen))
+}
 
 /// Returns the section.
 pub(crate) fn markdown(
@@ -29,12 +42,7 @@ pub(crate) fn markdown(
         lengths(plan),
     );
     for subject in plan.subjects {
-        let times = |chosen: fn(Delivery) -> bool| {
-            let chosen = |workload: Workload| workload.subject == subject.name && chosen(workload.delivery);
-            range(&shares(results, [Peer::Oxbloom, Peer::RedisBloom], |measured| &measured.cpu, &chosen))
-        };
-        let single = times(|delivery| matches!(delivery, Delivery::Pipelined | Delivery::Unpipelined));
-        let many = times(|delivery| matches!(delivery, Delivery::Batch(100 | 1000)));
+        let [single, many] = [SINGLE, MANY].map(|chosen| times(results, subject.name, chosen));
         let packed = packed.ratios_on(subject.name);
         let packed = if packed.is_empty() { String::new() } else { range(&packed) };
         let _ = writeln!(page, "| {} | {single} | {many} | {packed} |", subject.name);
@@ -56,12 +64,14 @@ pub(crate) fn markdown(
          because oxbloom waits for the memory of 64 items at the same time.\n\
          - **Packed items**: expect a tenth of the time, and far less at the client.\n\
          - **BF.MERGE** of two filters of {merged}: {into_one} if one of them is the destination, {into_new} if the \
-         destination is a new key, and {of_counting} if both have COUNTING. All other clients wait.\n\
+         destination is a new key. Nearly empty filters with COUNTING ({touching} items each) take {of_counting}, and \
+         full ones far longer, which `bf.merge-limit` prevents. All other clients wait.\n\
          - **COPY** of such a filter into a new key: {copy}. As with BF.MERGE, the system first has to provide the \
          memory.\n\
          - **Memory**: a filter that was reserved for a capacity of {reserved_for} takes {reserved} (RedisBloom: {of_reserved}). A filter \
          that grew from 100 items to {GROWN_SIZE} takes {grown} (RedisBloom: {of_grown}).\n\n",
         merged = beyond.size,
+        touching = thousands(beyond.touching as f64),
         reserved_for = LARGE.name,
         copy = seconds(copy(operations).median()),
     );

@@ -31,6 +31,7 @@ pub fn server_binary() -> String {
 pub struct Setup {
     module: Option<PathBuf>,
     module_arguments: String,
+    binary: String,
     settings: Vec<String>,
     folder: Option<TempDir>,
     limit_address_space: Option<u64>,
@@ -54,6 +55,7 @@ impl Setup {
         Setup {
             module: None,
             module_arguments: String::new(),
+            binary: server_binary(),
             settings: Vec::new(),
             folder: None,
             limit_address_space: None,
@@ -77,6 +79,12 @@ impl Setup {
     /// Sets the arguments of `loadmodule`.
     pub fn module_arguments(mut self, arguments: &str) -> Setup {
         self.module_arguments = arguments.to_owned();
+        self
+    }
+
+    /// Starts another server than the one under test.
+    pub fn server(mut self, binary: &Path) -> Setup {
+        self.binary = binary.display().to_string();
         self
     }
 
@@ -160,7 +168,7 @@ impl Setup {
     }
 
     fn spawn(&self, folder: &TempDir) -> Child {
-        let mut words = self.prefix.iter().cloned().chain([server_binary()]);
+        let mut words = self.prefix.iter().chain([&self.binary]);
         let mut command = Command::new(words.next().expect("at least the server"));
         command.args(words).arg("server.conf").args(&self.options).current_dir(folder.path()).stdin(Stdio::null());
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -177,7 +185,7 @@ impl Setup {
                 });
             }
         }
-        command.spawn().unwrap_or_else(|error| panic!("{} cannot be run: {error}", server_binary()))
+        command.spawn().unwrap_or_else(|error| panic!("{} cannot be run: {error}", self.binary))
     }
 }
 
