@@ -40,9 +40,9 @@ build: setup-build ## Install missing packages, and build the release library, t
 # --- Checks. tools/suites.py has the suites ---------------------------------------------------------------------------
 
 # This leaves out the library's statistical tests, which take minutes. `make test` runs them.
-check: lint build-modules $(REDISBLOOM_MODULE) ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes
-	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary::
-	cargo test $(TESTED) --test server
+check: lint build-modules $(REDISBLOOM_MODULE) ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes (ONLY=name for some tests)
+	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary:: $(ONLY)
+	cargo test $(TESTED) --test server -- $(ONLY)
 
 test: ## Install missing packages, and run all checks: takes twenty-five minutes
 	@tools/suites.py --brief
