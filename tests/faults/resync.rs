@@ -10,7 +10,7 @@ use testkit::filter_model::{FilterModel, various};
 use testkit::info::{digest, info, info_number, used_memory};
 use testkit::memory::{MIB, create};
 use testkit::proxy::{Damage, Place, Proxy};
-use testkit::replication::{follow, wait_for_replica};
+use testkit::replication::{assert_synchronized, follow, wait_for_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error, run};
 
@@ -123,8 +123,7 @@ fn cut_again_and_again(load: &str, sync: &str, mut random: Random) {
         assert!(load != "flush-before-load" || bytes != whole / 2, "{load} {sync}: the old data is still present");
     }
     proxy.mend();
-    wait_for_replica(&mut client, &mut reader);
-    assert_eq!(digest(&mut reader), digest(&mut client), "{load} {sync}");
+    assert_synchronized(&mut client, &mut reader, &format!("{load} {sync}"));
     models.iter().for_each(|model| assert_eq!(model.observe(&mut reader), model.observe(&mut client)));
     for alarm in ["bf_rejected_data", "bf_rejected_replicated"] {
         assert_eq!(info_number(&mut reader, "bf", alarm), 0, "{load} {sync}: {alarm}");
@@ -188,7 +187,6 @@ fn a_replica_answers_from_its_old_data_while_it_loads_the_new() {
     }
     assert_ne!(changed, was);
     proxy.mend();
-    wait_for_replica(&mut client, &mut reader);
-    assert_eq!(digest(&mut reader), digest(&mut client));
+    assert_synchronized(&mut client, &mut reader, "in the end");
     models.iter().for_each(|model| assert_eq!(model.observe(&mut reader), model.observe(&mut client)));
 }

@@ -11,10 +11,10 @@ use super::damage::{REJECTIONS, assert_no_crash, assert_rejected, check_accepted
 use models::random::Random;
 use testkit::command::{ABSENT, many};
 use testkit::filter_model::FilterModel;
-use testkit::info::{LAYOUTS, digest, digest_of, info, is_foreign};
+use testkit::info::{LAYOUTS, digest_of, info, is_foreign};
 use testkit::memory::limited;
 use testkit::proxy::{Damage, Place, Proxy};
-use testkit::replication::{follow, wait_for_replica};
+use testkit::replication::{assert_synchronized, follow, wait_for_replica};
 use testkit::server::{wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
@@ -108,8 +108,7 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
             recorded.check_existing(&mut reader);
             proxy.mend();
         }
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut client), digest(&mut reader));
+        assert_synchronized(&mut client, &mut reader, "in the end");
         recorded.check(&mut reader);
         assert_no_crash(&replica.log());
     }
@@ -181,8 +180,7 @@ fn write_with_damage(random: &mut Random) {
             run(&mut reader, "REPLICAOF NO ONE").unwrap();
             follow(&mut reader, proxy.port);
         }
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut client), digest(&mut reader));
+        assert_synchronized(&mut client, &mut reader, "in the end");
     }
     models.iter().for_each(|model| drop(model.observe(&mut reader)));
     assert_no_crash(&replica.log());
@@ -212,8 +210,7 @@ fn a_chunk_that_is_damaged_on_its_way_to_a_replica_is_rejected_there_and_the_log
         run(&mut reader, "REPLICAOF NO ONE").unwrap();
         proxy.mend();
         follow(&mut reader, proxy.port);
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut client), digest(&mut reader));
+        assert_synchronized(&mut client, &mut reader, "in the end");
         run(&mut client, "FLUSHALL").unwrap();
     }
 }

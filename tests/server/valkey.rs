@@ -9,7 +9,7 @@ use testkit::command::{item, many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{calls, digest, info_field};
 use testkit::persistence::{aof_commands, append_to_aof, rewrite_aof, shown};
-use testkit::replication::{Pair, wait_for_replica};
+use testkit::replication::{Pair, assert_synchronized, wait_for_replica};
 use testkit::server::{with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, error, run, run_words};
@@ -176,8 +176,7 @@ fn a_replica_and_the_append_only_file_get_the_commands_of_valkey_bloom() {
     run(&mut client, "BF.INSERT fixed NONSCALING LAYOUT valkey EX 1000 ITEMS a").unwrap();
     run(&mut client, "BF.RESERVE like LIKE key").unwrap();
     run_words(&mut client, &[&b"BF.LOAD"[..], b"loaded", &payload(&filter(0..50))]).unwrap();
-    wait_for_replica(&mut client, &mut reader);
-    assert_eq!(digest(&mut client), digest(&mut reader));
+    assert_synchronized(&mut client, &mut reader, "in the end");
     items_of("loaded", 0..50).observe(&mut reader);
     assert!(ask::<i64>(&mut reader, "TTL fixed") > 900);
     let written: Vec<String> = aof_commands(pair.master.folder())

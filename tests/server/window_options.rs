@@ -6,7 +6,7 @@ use testkit::clock::{SECOND, stopped, stopped_pair, turn, with_clock};
 use testkit::command::{many, try_many};
 use testkit::info::{digest, digest_of, info_field};
 use testkit::persistence::aof_commands;
-use testkit::replication::wait_for_replica;
+use testkit::replication::assert_synchronized;
 use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Server, ask, error, run};
@@ -376,7 +376,6 @@ fn a_filter_created_like_another_forgets_in_the_same_way() {
             }
             assert_eq!(digest_of(&mut client, "other"), digest_of(&mut client, "twin-of-other"), "{options} {later}");
         }
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut client), digest(&mut reader), "{options}");
+        assert_synchronized(&mut client, &mut reader, options);
     }
 }

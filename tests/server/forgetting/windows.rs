@@ -5,7 +5,7 @@ use redis::Value;
 use crate::forgetting::items::{RARE, SEED, add, all_found, found};
 use testkit::clock::{SECOND, stopped, stopped_pair, turn, with_clock};
 use testkit::info::{digest, info_field, info_number, layout_figure};
-use testkit::replication::wait_for_replica;
+use testkit::replication::{assert_synchronized, wait_for_replica};
 use testkit::server::wait_until;
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, run};
@@ -81,8 +81,7 @@ fn a_ttl_holds_for_items_that_are_present_and_a_shorter_one_changes_nothing() {
             assert_eq!(ask::<Vec<u64>>(&mut client, &format!("BF.INSERT key TTL {ttl} ITEMS {items}")), new, "{ttl}");
         }
         assert_eq!(ask::<u64>(&mut client, "BF.CARD key"), 3);
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
+        assert_synchronized(&mut client, &mut reader, options);
         for (seconds, expected) in [(59, [1, 1, 1]), (65, [0, 0, 1])] {
             turn(&mut client, seconds * SECOND);
             assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS key a b c"), expected, "{options} after {seconds} s");
@@ -144,8 +143,7 @@ fn a_rejected_addition_leaves_the_time_of_the_filter_and_its_items() {
             }
         }
         assert!(rejected > 0, "{options}");
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut reader), digest(&mut client), "{options}");
+        assert_synchronized(&mut client, &mut reader, options);
     }
 }
 

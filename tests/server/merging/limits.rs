@@ -7,7 +7,7 @@ use testkit::command::many;
 use testkit::filter_model::FilterModel;
 use testkit::info::{assert_figures_add_up, digest, info_field, used_memory};
 use testkit::memory::{create, grow};
-use testkit::replication::{Pair, wait_for_replica};
+use testkit::replication::{Pair, assert_synchronized};
 use testkit::server::{server_version, with_aof, with_debug};
 use testkit::{Setup, ask, error, run};
 
@@ -73,8 +73,7 @@ fn tables_over_the_limit_are_not_merged_unless_a_master_has_merged_them() {
         for line in ["BF.MERGE new 2 a b", "BF.MERGE c 1 b"] {
             assert_eq!(ask::<String>(&mut client, line), "OK", "{line} {parameters}");
         }
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut reader), digest(&mut client), "{parameters}");
+        assert_synchronized(&mut client, &mut reader, parameters);
         let merged = digest(&mut client);
         run(&mut client, "CONFIG SET bf.merge-limit 1").unwrap();
         assert_eq!(error(&mut client, "BF.MERGE new 2 a b"), REJECTION, "{parameters}");

@@ -3,7 +3,7 @@
 use redis::{Connection, Value};
 
 use crate::command::run;
-use crate::info::{info, info_number};
+use crate::info::{digest, info, info_number};
 use crate::server::{Server, Setup, wait_until};
 
 /// A master and its replica.
@@ -40,6 +40,12 @@ pub fn replica_of(master: &Server, setup: Setup) -> Setup {
 /// Makes a running server a replica of the server at a port.
 pub fn follow(replica: &mut Connection, port: u16) {
     assert_eq!(run(replica, &format!("REPLICAOF 127.0.0.1 {port}")), Ok(Value::Okay));
+}
+
+/// Waits until the replica has applied all commands of the master. Panics unless it then has the same data.
+pub fn assert_synchronized(master: &mut Connection, replica: &mut Connection, case: &str) {
+    wait_for_replica(master, replica);
+    assert_eq!(digest(master), digest(replica), "{case}");
 }
 
 /// Waits until the replica has applied all commands of the master.
