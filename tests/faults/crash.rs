@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -14,16 +13,14 @@ use tempfile::TempDir;
 
 use super::recorded::RecordedAnswers;
 use super::streams::BEGUN;
-use crate::journal::clock::Clock;
-use crate::journal::writer::Journal;
 use models::random::Random;
-use testkit::clock::with_clock;
 use testkit::filter_model::various;
-use testkit::info::{digest, info};
+use testkit::info::info;
+use testkit::keyspace_workload::KeyspaceWorkload;
 use testkit::persistence::rewrite_aof;
-use testkit::replication::{follow, wait_for_replica};
-use testkit::server::wait_until;
-use testkit::{Server, ask, run};
+use testkit::replication::{assert_synchronized, follow};
+use testkit::server::{wait_until, with_debug};
+use testkit::{Server, Setup, ask, run};
 
 const WRITERS: u64 = 4;
 
@@ -37,30 +34,39 @@ fn rounds(share: u64) -> u64 {
     (all * share).div_ceil(100)
 }
 
-fn journals() -> (Vec<Journal>, Arc<Clock>) {
-    let clock = Arc::default();
-    ((0..WRITERS).map(|writer| Journal::new(writer, &clock)).collect(), clock)
+/// Returns the changes of each writer, which knows what was acknowledged.
+fn changes_of_writers() -> Vec<KeyspaceWorkload> {
+    (0..WRITERS).map(|writer| KeyspaceWorkload::new(&format!("{writer}-"))).collect()
 }
 
-fn check(journals: &mut [Journal], server: &Server) {
-    let mut client = server.connect();
-    journals.iter_mut().for_each(|journal| journal.check(&mut client));
+/// Returns a setup that lets tests slow the server down.
+fn debuggable() -> Setup {
+    with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0")
+}
+
+/// Panics unless a server has all acknowledged changes.
+fn check(changes: &mut [KeyspaceWorkload], server: &Server) {
+    let (mut client, mut same) = (server.connect(), server.connect());
+    for changes in changes {
+        changes.forget_doubtful(&mut client).expect("a server that replies");
+        changes.check([&mut client, &mut same]).unwrap_or_else(|fault| panic!("{fault}"));
+    }
 }
 
 /// Runs a closure while all clients write. It may kill the server, and gets the number of acknowledged commands.
 fn while_writing<T>(
-    journals: &mut [Journal],
+    changes: &mut [KeyspaceWorkload],
     random: &mut Random,
     clients: Vec<Connection>,
     act: impl FnOnce(&mut Random, &AtomicU64) -> T,
 ) -> T {
     let (acknowledged, over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        for (journal, mut client) in journals.iter_mut().zip(clients) {
+        for (changes, mut client) in changes.iter_mut().zip(clients) {
             let mut random = Random(random.next_u64());
             let (acknowledged, over) = (&acknowledged, &over);
             scope.spawn(move || {
-                while !over.load(Ordering::Relaxed) && journal.write(&mut random, &mut client) {
+                while !over.load(Ordering::Relaxed) && changes.step(&mut random, &mut client).is_ok() {
                     acknowledged.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -85,10 +91,10 @@ fn wait_for_more(acknowledged: &AtomicU64, more: u64) {
     wait_until("more commands are acknowledged", || acknowledged.load(Ordering::Relaxed) >= before + more);
 }
 
-fn write_some(journals: &mut [Journal], random: &mut Random, client: &mut Connection) {
+fn write_some(changes: &mut [KeyspaceWorkload], random: &mut Random, client: &mut Connection) {
     for _ in 0..300 {
-        let journal = &mut journals[random.below(WRITERS) as usize];
-        assert!(journal.write(random, client), "the server has stopped");
+        let changes = &mut changes[random.below(WRITERS) as usize];
+        changes.step(random, client).expect("a server that replies");
     }
 }
 
@@ -209,18 +215,18 @@ impl Hits {
 #[test]
 fn acknowledged_changes_are_present_after_any_crash() {
     let mut random = Random::unpredictable();
-    let (mut journals, clock) = journals();
+    let mut changes = changes_of_writers();
     let (mut folder, mut orphans) = (TempDir::new().unwrap(), Orphans::none());
     let (mut snapshots, mut rewrites) = (Hits::default(), Hits::default());
     for round in 0..rounds(60) {
         let running = [Running::Nothing, Running::Snapshot, Running::Rewrite][round as usize % 3];
-        let setup = with_clock().keeping_aof(random.one_of(&["yes", "no"])).set("appendfsync always");
-        let server = clock.start(setup.on(folder));
-        check(&mut journals, &server);
+        let setup = debuggable().keeping_aof(random.one_of(&["yes", "no"])).set("appendfsync always");
+        let server = setup.on(folder).start();
+        check(&mut changes, &server);
         drop(orphans);
         remove_unfinished(server.folder());
         let hit;
-        (folder, orphans, hit) = while_writing(&mut journals, &mut random, writers(&server), |random, acknowledged| {
+        (folder, orphans, hit) = while_writing(&mut changes, &mut random, writers(&server), |random, acknowledged| {
             wait_for_more(acknowledged, 1 + random.below(400));
             match running {
                 Running::Nothing if random.chance(50) => {}
@@ -235,14 +241,13 @@ fn acknowledged_changes_are_present_after_any_crash() {
             let orphans = Orphans::of(&server);
             (server.kill(), if random.chance(50) { orphans } else { Orphans::none() }, hit)
         });
-        clock.pass(&mut random);
         match running {
             Running::Nothing => assert!(!hit),
             Running::Snapshot => snapshots.count(hit),
             Running::Rewrite => rewrites.count(hit),
         }
     }
-    check(&mut journals, &clock.start(with_clock().keeping_aof("yes").on(folder)));
+    check(&mut changes, &debuggable().keeping_aof("yes").on(folder).start());
     snapshots.assert_fair("a running snapshot");
     rewrites.assert_fair("a running rewrite");
 }
@@ -250,28 +255,27 @@ fn acknowledged_changes_are_present_after_any_crash() {
 #[test]
 fn a_crash_during_a_snapshot_leaves_the_last_one_whole() {
     let mut random = Random::unpredictable();
-    let (mut journals, clock) = journals();
+    let mut changes = changes_of_writers();
     let mut folder = TempDir::new().unwrap();
     let mut hits = Hits::default();
     for round in 0..rounds(16) {
-        let server = clock.start(with_clock().on(folder));
-        check(&mut journals, &server);
+        let server = debuggable().on(folder).start();
+        check(&mut changes, &server);
         let mut client = server.connect();
-        write_some(&mut journals, &mut random, &mut client);
+        write_some(&mut changes, &mut random, &mut client);
         run(&mut client, "SAVE").unwrap();
-        let saved: Vec<Journal> = journals.iter().map(Journal::noted).collect();
-        write_some(&mut journals, &mut random, &mut client);
+        let saved = changes.clone();
+        write_some(&mut changes, &mut random, &mut client);
         wait_for_the_middle_of(if round % 2 == 0 { "SAVE" } else { "BGSAVE" }, &server, &mut random);
         folder = kill(server);
-        clock.pass(&mut random);
         let hit = !unfinished(folder.path()).is_empty();
         hits.count(hit);
         if hit {
-            journals = saved;
+            changes = saved;
         }
         remove_unfinished(folder.path());
     }
-    check(&mut journals, &clock.start(with_clock().on(folder)));
+    check(&mut changes, &debuggable().on(folder).start());
     hits.assert_fair("a running snapshot");
 }
 
@@ -287,7 +291,7 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
     const LOADING: [&str; 2] = ["Loading DB in memory"; 2];
     const DONE: &str = "Finished with success";
     let mut random = Random::unpredictable();
-    let (mut journals, clock) = journals();
+    let mut changes = changes_of_writers();
     let [mut masters, mut replicas] = [(), ()].map(|()| TempDir::new().unwrap());
     let (mut recorded, mut hits) = (None, Hits::default());
     for round in 0..rounds(24) {
@@ -295,20 +299,20 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
         let (diskless, load) = random.one_of(&[("no", "disabled"), ("yes", "disabled"), ("yes", "swapdb")]);
         let moment = random.one_of(&[BEGUN, LOADING]);
         let master_on = |folder| {
-            let setup = with_clock().keeping_aof("yes").set("appendfsync always");
-            clock.start(setup.set(format!("repl-diskless-sync {diskless}")).on(folder))
+            let setup = debuggable().keeping_aof("yes").set("appendfsync always");
+            setup.set(format!("repl-diskless-sync {diskless}")).on(folder).start()
         };
-        let replica_on = |folder| clock.start(with_clock().set(format!("repl-diskless-load {load}")).on(folder));
+        let replica_on = |folder| debuggable().set(format!("repl-diskless-load {load}")).on(folder).start();
 
         let (master, replica) = (master_on(masters), replica_on(replicas));
         let mut client = master.connect();
-        check(&mut journals, &master);
+        check(&mut changes, &master);
         let recorded: &RecordedAnswers = recorded.get_or_insert_with(|| {
             let models = various(&mut client);
             RecordedAnswers::of(models, &mut client)
         });
         recorded.check(&mut client);
-        write_some(&mut journals, &mut random, &mut client);
+        write_some(&mut changes, &mut random, &mut client);
         let keys: u64 = ask(&mut client, "DBSIZE");
         match moment {
             BEGUN => slow_down_saving(&mut client),
@@ -317,7 +321,7 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
         follow(&mut replica.connect(), master.port);
         let (mut master, mut replica) = (Some(master), Some(replica));
         let clients = writers(master.as_ref().unwrap());
-        let folder = while_writing(&mut journals, &mut random, clients, |random, acknowledged| {
+        let folder = while_writing(&mut changes, &mut random, clients, |random, acknowledged| {
             wait_until("the synchronization is under way", || {
                 let log = replica.as_ref().unwrap().log();
                 moment.iter().any(|words| log.contains(words))
@@ -342,16 +346,15 @@ fn a_crash_during_a_full_synchronization_loses_nothing() {
         };
         let (mut client, mut reader) = (master.connect(), replica.connect());
         recorded.check_existing(&mut reader);
-        check(&mut journals, &master);
+        check(&mut changes, &master);
         for (client, parameter) in [(&mut client, "rdb-key-save-delay"), (&mut reader, "key-load-delay")] {
             run(client, &format!("CONFIG SET {parameter} 0")).unwrap();
         }
         follow(&mut replica.connect(), master.port);
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut client), digest(&mut reader));
-        for client in [&mut client, &mut reader] {
-            recorded.check(client);
-            journals.iter().for_each(|journal| journal.noted().check(client));
+        assert_synchronized(&mut client, &mut reader, "a synchronization after a crash");
+        [&mut client, &mut reader].into_iter().for_each(|client| recorded.check(client));
+        for changes in &changes {
+            changes.check([&mut client, &mut reader]).unwrap_or_else(|fault| panic!("{fault}"));
         }
         if random.chance(20) {
             rewrite_aof(&mut client);

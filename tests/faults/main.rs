@@ -5,7 +5,6 @@ mod crash;
 mod damage;
 mod disk;
 mod forgery;
-mod journal;
 mod memory;
 mod recorded;
 mod resync;

@@ -24,6 +24,7 @@ mod persistence;
 mod replay;
 mod replication;
 mod servers;
+mod stories;
 mod tampering;
 mod valkey;
 mod window_options;

@@ -8,7 +8,6 @@ use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use models::random::Random;
-use testkit::counting_workload::CountingWorkload;
 use testkit::info::{assert_figures_add_up, digest, info, info_number};
 use testkit::keyspace_workload::KeyspaceWorkload;
 use testkit::persistence::wait_for_bgsave;
@@ -135,7 +134,6 @@ fn compare(clients: &mut [Client], master: &Server, replica: &Server) {
                 let (mut master, mut replica) = (master.connect(), replica.connect());
                 client.keyspace.check([&mut master, &mut replica]).unwrap_or_else(|fault| panic!("{fault}"));
                 for server in [&mut master, &mut replica] {
-                    client.counting.iter().for_each(|filter| filter.check(server));
                     client.windowed.iter().for_each(|filter| filter.check(server));
                 }
             });
@@ -165,7 +163,6 @@ struct Client {
     connection: Connection,
     wire: Wire,
     keyspace: KeyspaceWorkload,
-    counting: Vec<CountingWorkload>,
     windowed: Vec<WindowedWorkload>,
     steps: u64,
 }
@@ -173,13 +170,6 @@ struct Client {
 impl Client {
     fn new(server: &Server, number: u64, seed: u64) -> Client {
         let mut wire = Wire::resp2(server);
-        let counting =
-            [("linear", "0.01 20 EXPANSION 1"), ("careless", "0.4 50 EXPANSION 4"), ("fixed", "0.001 300 NONSCALING")];
-        let counting = counting.map(|(name, parameters)| {
-            let key = format!("{number}:{name}");
-            assert!(!wire.run(&format!("BF.RESERVE {key} {parameters} COUNTING")).is_error());
-            CountingWorkload::new(&key)
-        });
         let windowed = [(20, 1, 2, false), (300, 3, 8, true), (2000, 7, 64, false)];
         let windowed = windowed.map(|(capacity, length, slices, refresh)| {
             let window = Window { capacity, length, slices, refresh };
@@ -190,25 +180,18 @@ impl Client {
             connection: server.connect(),
             wire,
             keyspace: KeyspaceWorkload::new(&format!("{number}:")),
-            counting: counting.into(),
             windowed: windowed.into(),
             steps: 0,
         }
     }
 
     fn step(&mut self) {
-        let Client { random, connection, wire, keyspace, counting, windowed, steps } = self;
-        let filter = &mut counting[random.below(3) as usize];
+        let Client { random, connection, wire, keyspace, windowed, steps } = self;
         let window = &mut windowed[random.below(3) as usize];
         match random.below(24) {
-            0..10 => drop(keyspace.step(random, connection)),
-            10..14 => filter.add(random, wire),
-            14..18 => filter.remove(random, wire),
-            18 => move_elsewhere_and_back(random, wire, &filter.key),
-            19..22 => window.add(random, wire),
-            22 => move_elsewhere_and_back(random, wire, &window.key),
-            _ if *steps % 50 == 0 => filter.empty(random, wire),
-            _ => {}
+            0..20 => drop(keyspace.step(random, connection).expect("a server that replies")),
+            20..23 => window.add(random, wire),
+            _ => move_elsewhere_and_back(random, wire, &window.key),
         }
         *steps += 1;
     }

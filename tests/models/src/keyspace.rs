@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::counting::CountingModel;
 
 /// The filters of a server by key. A key without a filter is absent.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KeyspaceModel<T>(BTreeMap<Vec<u8>, CountingModel<T>>);
 
 impl<T> Default for KeyspaceModel<T> {

@@ -2,11 +2,9 @@
 //!
 //! - [`replies`]: the replies of CF.*; [`options`]: its options and their errors;
 //! - [`events`]: events and replication, transactions and scripts, and copies in chunks;
-//! - [`stories`]: random commands that are checked against a model through restarts, replication and failover;
 //! - [`limits`]: the limits of memory.
 
 mod events;
 mod limits;
 mod options;
 mod replies;
-mod stories;

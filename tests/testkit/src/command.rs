@@ -16,14 +16,14 @@ pub fn run_words<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> Re
     command.query(connection)
 }
 
-/// Runs a command, and returns its reply, in which some elements may be errors.
-pub fn raw<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> Value {
+/// Runs a command, and returns its reply, which may be an error or contain some. Fails only if the connection breaks.
+pub(crate) fn raw<W: AsRef<[u8]>>(connection: &mut Connection, words: &[W]) -> RedisResult<Value> {
     let mut command = redis::Cmd::new();
     words.iter().for_each(|word| {
         command.arg(word.as_ref());
     });
-    connection.send_packed_command(&command.get_packed_command()).expect("a connection");
-    connection.recv_response().expect("a reply")
+    connection.send_packed_command(&command.get_packed_command())?;
+    connection.recv_response()
 }
 
 /// Runs a command that must succeed, and reads its reply as `T`.
@@ -67,10 +67,12 @@ pub fn many<T: FromRedisValue>(client: &mut Connection, command: &str, key: &str
 
 /// Runs `command key item…`, which may fail. The items of some commands follow ITEMS.
 pub fn try_many(client: &mut Connection, command: &str, key: &str, numbers: &[u64]) -> RedisResult<Value> {
-    let mut words = vec![command.as_bytes().to_vec(), key.as_bytes().to_vec()];
-    if ["CF.INSERT", "CF.INSERTNX"].contains(&command) {
-        words.push(b"ITEMS".to_vec());
-    }
-    words.extend(numbers.iter().map(|&number| item(number)));
-    run_words(client, &words)
+    let option = if ["CF.INSERT", "CF.INSERTNX"].contains(&command) { "ITEMS" } else { "" };
+    run_words(client, &with_items(&format!("{command} {key} {option}"), numbers))
+}
+
+/// Returns the arguments of a command with items. The others are separated by spaces.
+pub fn with_items(command: &str, numbers: &[u64]) -> Vec<Vec<u8>> {
+    let words = command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec());
+    words.chain(numbers.iter().map(|&number| item(number))).collect()
 }

@@ -3,8 +3,8 @@
 //! - [`server`], [`modules`]: real servers, started on free ports in temporary folders;
 //! - [`command`], [`wire`]: clients; [`wire`] shows replies unchanged, errors within arrays included;
 //! - [`clock`]: servers whose clock the tests stop, for filters that forget;
-//! - [`filter_model`], [`counting_workload`], [`cuckoo_workload`], [`windowed_workload`], [`keyspace_workload`]: filters
-//!   on a server with such models, and random commands that are checked against them;
+//! - [`filter_model`], [`windowed_workload`], [`keyspace_workload`]: filters on a server with such models, and random
+//!   commands that are checked against them;
 //! - [`info`], [`persistence`], [`replication`]: INFO and BF.INFO, files, and replicas;
 //! - [`payload`], [`forgery`]: DUMP payloads and their parts, and filters with forged numbers;
 //! - [`proxy`], [`memory`], [`failing_writes`]: links that break, servers short of memory, writes that fail.
@@ -22,13 +22,10 @@
 
 pub mod clock;
 pub mod command;
-pub mod counting_workload;
-pub mod cuckoo_workload;
 pub mod failing_writes;
 pub mod filter_model;
 pub mod forgery;
 pub mod info;
-mod key_commands;
 pub mod keyspace_workload;
 pub mod memory;
 pub mod modules;
