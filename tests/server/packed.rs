@@ -1,14 +1,13 @@
 //! Packed items: a packed command does the same as the command on single items, with one argument and one reply.
 
-use crate::commands::events::events;
 use crate::expected::{FULL, WRONG_TYPE, protocols};
 use models::random::Random;
 use testkit::clock::{SECOND, stopped, stopped_pair, time_at, turn, with_clock};
 use testkit::info::{digest, digest_of};
 use testkit::packing::{Packing, bits};
 use testkit::persistence::aof_commands_shown;
-use testkit::replication::wait_for_replica;
-use testkit::server::{server_version, with_aof, with_debug};
+use testkit::replication::assert_synchronized;
+use testkit::server::{server_version, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, run};
 
@@ -100,8 +99,7 @@ fn a_packed_command_does_the_same_as_the_command_on_single_items() {
         }
         assert_eq!(digest_of(&mut client, "packed"), digest_of(&mut client, "single"), "{kind}");
         assert_eq!(failures > 0, kind.contains("NONSCALING"), "{kind}");
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut reader), digest(&mut client), "{kind}");
+        assert_synchronized(&mut client, &mut reader, kind);
         run(&mut client, "DEBUG LOADAOF").unwrap();
         assert_eq!(digest(&mut client), digest(&mut reader), "{kind}");
         run(&mut client, "FLUSHALL").unwrap();
@@ -247,25 +245,6 @@ fn bad_packings_are_errors_and_change_nothing() {
 }
 
 #[test]
-fn only_items_that_changed_the_filter_are_replicated_and_packed() {
-    let server = with_aof("no").start();
-    let mut client = Wire::resp2(&server);
-    let mut sent = |line: &str| {
-        assert!(!client.run(line).is_error(), "{line}");
-        aof_commands_shown(server.folder()).pop().expect("a command")
-    };
-    sent("BF.RESERVE key 0.000001 1000");
-    assert_eq!(sent("BF.ADDPACKED key COUNT FIXED 2 aabbcc"), "BF.ADDPACKED key FIXED 2 aabbcc");
-    assert_eq!(sent("BF.ADDPACKED key FIXED 2 bbddaaee"), "BF.ADDPACKED key FIXED 2 ddee");
-    assert_eq!(sent("BF.ADDPACKED key FIXED 2 bbddaaee"), "BF.ADDPACKED key FIXED 2 ddee", "nothing is sent");
-    assert_eq!(sent("BF.ADDPACKED key NX LINES one"), "BF.ADDPACKED key LINES one");
-    sent("BF.RESERVE counting 0.000001 1000 COUNTING");
-    assert_eq!(sent("BF.ADDPACKED counting FIXED 1 aab"), "BF.ADDPACKED counting FIXED 1 aab");
-    assert_eq!(sent("BF.ADDPACKED counting NX FIXED 1 aabc"), "BF.ADDPACKED counting FIXED 1 c");
-    assert_eq!(sent("BF.DELPACKED counting FIXED 1 xaxaxa"), "BF.DELPACKED counting FIXED 1 aa");
-}
-
-#[test]
 fn the_time_of_packed_additions_is_replicated() {
     let server = stopped(with_clock().keeping_aof("no"));
     let mut client = Wire::resp2(&server);
@@ -279,26 +258,6 @@ fn the_time_of_packed_additions_is_replicated() {
         format!("BF.ADDPACKED key AT {} TTL 60 FIXED 1 xy", time_at(7 * SECOND)),
     ];
     assert_eq!(commands[commands.len() - 2..], expected);
-}
-
-#[test]
-fn packed_commands_cause_the_events_of_the_commands_on_single_items() {
-    let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
-    let mut subscriber = Wire::resp2(&server);
-    subscriber.run("PSUBSCRIBE __keyevent@0__:*");
-    let mut client = Wire::resp2(&server);
-    let mut events_after = |line: &str| {
-        client.run(line);
-        client.run("PUBLISH __keyevent@0__:end x");
-        events(&mut subscriber)
-    };
-    assert_eq!(events_after("BF.ADDPACKED key LINES a"), ["bf.reserve key", "bf.add key"]);
-    assert_eq!(events_after("BF.ADDPACKED key LINES a"), [""; 0]);
-    assert_eq!(events_after("BF.EXISTSPACKED key LINES a"), [""; 0]);
-    assert_eq!(events_after("BF.RESERVE counting 0.01 10 COUNTING"), ["bf.reserve counting"]);
-    assert_eq!(events_after("BF.ADDPACKED counting LINES a"), ["bf.add counting"]);
-    assert_eq!(events_after("BF.DELPACKED counting LINES a"), ["bf.del counting"]);
-    assert_eq!(events_after("BF.DELPACKED counting LINES a"), [""; 0]);
 }
 
 #[test]

@@ -8,12 +8,12 @@
 //! - [`filling`]: what some of these tests fill filters with;
 //! - [`sizes`]: filters too large for a machine, or almost;
 //! - [`copying`]: BF.SCANDUMP and BF.LOADCHUNK;
-//! - [`events`]: events of changed keys; [`scripts`]: transactions, scripts and functions.
+//! - [`effects`]: events, and what replicas and files get; [`scripts`]: transactions, scripts and functions.
 
 mod arguments;
 mod copying;
 mod described;
-pub(crate) mod events;
+mod effects;
 mod figures;
 mod filling;
 mod items;
