@@ -4,17 +4,13 @@ use std::fs;
 
 use redis::{Connection, Value};
 
-use testkit::command::{item, many};
+use crate::expected::OTHER_DEFAULTS;
 use testkit::filter_model::{FilterModel, Observed, counting_in_three_chunks, native_in_four_chunks, various};
-use testkit::info::{digest, digest_of, info_field, info_number};
-use testkit::persistence::{aof_commands, rewrite_aof, shown, wait_for_bgsave};
+use testkit::info::{digest, digest_of};
+use testkit::persistence::{aof_commands, rewrite_aof, wait_for_bgsave};
 use testkit::server::{with_aof, with_debug};
 use testkit::wire::{Chunk, Reply, Wire};
-use testkit::{Server, Setup, ask, run, run_words};
-
-/// Defaults that differ from the usual ones. A loaded filter must not depend on them.
-const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5 cf-layout classic cf-bucket-size 3 \
-                              cf-initial-size 9 cf-max-iterations 3 cf-expansion-factor 4";
+use testkit::{Server, Setup, ask, run};
 
 /// Filters, with their replies before a restart.
 struct Before {
@@ -55,25 +51,8 @@ fn a_snapshot_is_loaded_whole() {
         run(&mut client, save).unwrap();
         wait_for_bgsave(&mut client);
         let folder = server.kill();
-        before.check(&with_debug(Setup::oxbloom()).on(folder).start());
+        before.check(&with_debug(Setup::oxbloom()).module_arguments(OTHER_DEFAULTS).on(folder).start());
     }
-}
-
-#[test]
-fn a_snapshot_is_loaded_whole_by_a_server_with_other_defaults() {
-    let server = with_debug(Setup::oxbloom()).start();
-    let mut client = server.connect();
-    let before = Before::fill(&mut client);
-    run(&mut client, "SAVE").unwrap();
-    let folder = server.kill();
-    let server = with_debug(Setup::oxbloom().module_arguments(OTHER_DEFAULTS)).on(folder).start();
-    before.check(&server);
-    // A growing filter keeps the parameters of its creation, before and after the restart.
-    let mut client = server.connect();
-    let mut model = before.models.into_iter().find(|model| model.key == "doubled").unwrap();
-    model.add(&mut client, 10_000..15_000);
-    assert_eq!(info_field::<u64>(&mut client, "doubled", "EXPANSION"), 2);
-    model.observe(&mut client);
 }
 
 #[test]
@@ -132,96 +111,6 @@ fn an_append_only_file_is_rewritten_as_chunks() {
     assert_eq!(loads("room"), [b"1"]);
     assert_eq!(loads("key").len(), 3);
     assert!(!commands.iter().any(|command| command[0] == b"BF.MADD" || command[0] == b"BF.RESERVE"));
-}
-
-#[test]
-fn commands_that_change_nothing_are_not_written() {
-    let server = with_aof("no").start();
-    let mut client = server.connect();
-    let mut model = FilterModel::new("key");
-    model.add(&mut client, 0..10_000);
-    let size = |client: &mut Connection| info_number(client, "persistence", "aof_current_size");
-    let before = size(&mut client);
-    for _ in 0..3 {
-        assert_eq!(model.add(&mut client, 0..10_000), 0);
-    }
-    assert_eq!(run_words(&mut client, &[b"BF.ADD".as_slice(), b"key", &item(5)]), Ok(Value::Int(0)));
-    let insert: Vec<u64> = {
-        let words =
-            ["BF.INSERT".as_bytes(), b"key", b"CAPACITY", b"5", b"ITEMS", &item(1), &item(2)].map(<[u8]>::to_vec);
-        redis::from_redis_value(run_words(&mut client, &words).unwrap()).unwrap()
-    };
-    assert_eq!(insert, [0, 0]);
-    assert_eq!(size(&mut client), before);
-}
-
-#[test]
-fn only_the_three_new_items_of_a_thousand_are_written() {
-    let server = with_aof("no").start();
-    let mut client = server.connect();
-    run(&mut client, "BF.RESERVE key 0.000001 10000 SEED 1").unwrap();
-    let mut model = FilterModel::new("key");
-    model.add(&mut client, 0..997);
-    let before = aof_commands(server.folder()).len();
-    assert_eq!(model.add(&mut client, 0..1000), 3);
-    let commands = aof_commands(server.folder());
-    let written: Vec<_> = commands[before..].iter().filter(|command| command[0].starts_with(b"BF.")).collect();
-    let expected = [b"BF.MADD".to_vec(), b"key".to_vec(), item(997), item(998), item(999)];
-    assert_eq!(written, [&expected.to_vec()]);
-    // An item that occurs several times in a command is written once.
-    let twice: Vec<u64> = many(&mut client, "BF.MADD", "key", &[7, 2000, 2000, 8, 2000]);
-    assert_eq!(twice, [0, 1, 0, 0, 0]);
-    let commands = aof_commands(server.folder());
-    let last = commands.iter().rfind(|command| command[0].starts_with(b"BF.")).unwrap();
-    assert_eq!(last[1..], [b"key".to_vec(), item(2000)]);
-}
-
-#[test]
-fn a_creation_is_written_with_all_its_parameters() {
-    let server = with_aof("no").module_arguments("error-rate 0.05 initial-size 30 expansion-factor 3").start();
-    let mut client = server.connect();
-    for command in
-        ["BF.ADD add one", "BF.MADD madd one two", "BF.INSERT insert CAPACITY 7 ERROR 0.5 NONSCALING SEED 9 ITEMS one"]
-    {
-        run(&mut client, command).unwrap();
-    }
-    run(&mut client, "MULTI").unwrap();
-    run(&mut client, "BF.ADD multi one").unwrap();
-    run(&mut client, "SET text value").unwrap();
-    run(&mut client, "BF.RESERVE reserve 0.1 5 EXPANSION 4").unwrap();
-    run(&mut client, "EXEC").unwrap();
-    let script = "redis.call('BF.ADD', KEYS[1], 'one'); return redis.call('BF.MADD', KEYS[1], 'one', 'two')";
-    run_words(&mut client, &["EVAL", script, "1", "lua"]).unwrap();
-
-    let seed = |client: &mut Connection, key: &str| info_field::<String>(client, key, "SEED");
-    let commands: Vec<String> = aof_commands(server.folder()).iter().map(|command| shown(command)).collect();
-    for (key, parameters) in [
-        ("add", "0.05 30 EXPANSION 3"),
-        ("madd", "0.05 30 EXPANSION 3"),
-        ("insert", "0.5 7 NONSCALING"),
-        ("multi", "0.05 30 EXPANSION 3"),
-        ("reserve", "0.1 5 EXPANSION 4"),
-        ("lua", "0.05 30 EXPANSION 3"),
-    ] {
-        let expected = format!("BF.RESERVE {key} {parameters} SEED {} LAYOUT native", seed(&mut client, key));
-        assert!(commands.contains(&expected), "no {expected} in {commands:#?}");
-    }
-    // The creation and the items are one transaction, also within another transaction.
-    let position = |wanted: &str| {
-        commands.iter().position(|command| command.starts_with(wanted)).unwrap_or_else(|| panic!("no {wanted}"))
-    };
-    for (from, to) in [("BF.RESERVE add ", "BF.ADD add one"), ("BF.RESERVE multi ", "BF.RESERVE reserve ")] {
-        let (from, to) = (position(from), position(to));
-        assert!(
-            commands[..from].iter().rev().find(|command| *command == "MULTI" || *command == "EXEC").unwrap() == "MULTI"
-        );
-        assert!(!commands[from..to].iter().any(|command| command == "EXEC"), "{commands:#?}");
-    }
-    assert!(commands.contains(&"BF.MADD lua two".to_owned()), "{commands:#?}");
-    assert_eq!(
-        commands.iter().filter(|command| *command == "MULTI").count(),
-        commands.iter().filter(|command| *command == "EXEC").count()
-    );
 }
 
 #[test]

@@ -31,63 +31,70 @@ fn commands(server: &Server) -> impl FnMut(&str) + use<> {
     }
 }
 
-/// Commands that create the filter `k`. Some read another filter, `other`.
+/// Commands that create a filter. Some read another filter, `other`.
 const CREATIONS: [&str; 13] = [
-    "BF.RESERVE k 0.01 100 SEED 7 LAYOUT native",
-    "BF.RESERVE k 0.01 100 SEED 7 COUNTING",
-    "BF.RESERVE k 0.01 100 LAYOUT classic",
-    "BF.RESERVE k LIKE other",
-    "BF.ADD k item",
-    "BF.INSERT k LAYOUT classic ITEMS item",
-    "BF.MERGE k 1 other",
-    "BF.RESERVE k 0.01 100 LAYOUT valkey",
-    "BF.INSERT k LAYOUT valkey ITEMS item",
-    "CF.RESERVE k 100 SEED 7 EXPANSION 3",
-    "CF.RESERVE k 100 LAYOUT classic",
-    "CF.ADD k item",
-    "CF.INSERTNX k LAYOUT classic ITEMS item",
+    "BF.RESERVE key 0.01 100 SEED 7 LAYOUT native",
+    "BF.RESERVE key 0.01 100 SEED 7 COUNTING",
+    "BF.RESERVE key 0.01 100 LAYOUT classic",
+    "BF.RESERVE key LIKE other",
+    "BF.ADD key item",
+    "BF.INSERT key LAYOUT classic ITEMS item",
+    "BF.MERGE key 1 other",
+    "BF.RESERVE key 0.01 100 LAYOUT valkey",
+    "BF.INSERT key LAYOUT valkey ITEMS item",
+    "CF.RESERVE key 100 SEED 7 EXPANSION 3",
+    "CF.RESERVE key 100 LAYOUT classic",
+    "CF.ADD key item",
+    "CF.INSERTNX key LAYOUT classic ITEMS item",
 ];
 
-/// Creates the filter `k`. The server has no key of that name, but its replicas and its append-only file have the key
-/// that `obstacle` creates.
-fn create_despite_obstacle(server: &Server, creation: &str, obstacle: &[&str]) {
+/// Commands that create another key of that name.
+const OBSTACLES: [&str; 5] = [
+    "BF.RESERVE key 0.01 100",
+    "BF.INSERT key CAPACITY 7 LAYOUT classic ITEMS a b",
+    "CF.INSERT key LAYOUT classic ITEMS a",
+    "SET key text",
+    "RPUSH key element",
+];
+
+/// Creates filters while the replicas and the append-only file of the server have other keys of their names. Returns
+/// each name with the commands.
+fn create_despite_obstacles(server: &Server) -> Vec<(String, String)> {
     let mut client = server.connect();
     let mut run_line = commands(server);
     run_line("BF.RESERVE other 0.01 100 SEED 7 LAYOUT native");
     run_line("BF.ADD other first");
-    run_words(&mut client, obstacle).unwrap();
-    without_replication(&mut client, &["DEL", "k"]);
-    run_line(creation);
-    let mut model = if creation.starts_with("CF") { FilterModel::cuckoo("k") } else { FilterModel::new("k") };
-    model.add(&mut client, 0..200);
+    let mut created = Vec::new();
+    for (creation, obstacle) in CREATIONS.into_iter().flat_map(|creation| OBSTACLES.map(|line| (creation, line))) {
+        let key = format!("k{}", created.len());
+        run_line(&obstacle.replace(" key ", &format!(" {key} ")));
+        without_replication(&mut client, &["DEL", &key]);
+        run_line(&creation.replace(" key ", &format!(" {key} ")));
+        let mut model = if creation.starts_with("CF") { FilterModel::cuckoo(&key) } else { FilterModel::new(&key) };
+        model.add(&mut client, 0..200);
+        created.push((key, format!("{creation} after {obstacle}")));
+    }
+    created
 }
-
-const OBSTACLES: [&[&str]; 5] = [
-    &["BF.RESERVE", "k", "0.01", "100"],
-    &["BF.INSERT", "k", "CAPACITY", "7", "LAYOUT", "classic", "ITEMS", "a", "b"],
-    &["CF.INSERT", "k", "LAYOUT", "classic", "ITEMS", "a"],
-    &["SET", "k", "text"],
-    &["RPUSH", "k", "element"],
-];
 
 #[test]
 fn an_append_only_file_is_loaded_whatever_is_in_the_way_of_a_creation() {
     for layout in ["native", "classic"] {
         let setup = || with_aof("no").module_arguments(&format!("LAYOUT {layout}"));
-        for (creation, obstacle) in CREATIONS.into_iter().flat_map(|creation| OBSTACLES.map(|words| (creation, words)))
-        {
-            let server = setup().start();
-            create_despite_obstacle(&server, creation, obstacle);
-            let before = digest(&mut server.connect());
-            let (folder, _) = server.shut_down();
-            let server = setup().on(folder).start();
-            let is_told = server.log().contains(&format!("replaced key 'k': {REPLACED}"));
-            let mut client = server.connect();
-            assert_eq!(digest(&mut client), before, "{layout}: {creation} after {obstacle:?}:\n{}", server.log());
+        let server = setup().start();
+        let created = create_despite_obstacles(&server);
+        let mut client = server.connect();
+        let before: Vec<_> = created.iter().map(|(key, _)| digest_of(&mut client, key)).collect();
+        let (folder, _) = server.shut_down();
+        let server = setup().on(folder).start();
+        let (mut client, log) = (server.connect(), server.log());
+        for ((key, commands), before) in created.iter().zip(before) {
+            assert_eq!(digest_of(&mut client, key), before, "{layout}: {commands}:\n{log}");
             // BF.MERGE is replicated with REPLACE, which logs nothing.
-            assert!(is_told || creation.starts_with("BF.MERGE"), "{}", server.log());
-            assert!(ask::<bool>(&mut client, "BF.EXISTS other first"));
+            let is_told = log.contains(&format!("replaced key '{key}': {REPLACED}"));
+            assert!(is_told || commands.starts_with("BF.MERGE"), "{layout}: {commands}:\n{log}");
         }
+        assert!(ask::<bool>(&mut client, "BF.EXISTS other first"));
     }
 }
 
@@ -95,11 +102,10 @@ fn an_append_only_file_is_loaded_whatever_is_in_the_way_of_a_creation() {
 fn a_replica_has_what_its_master_created_whatever_was_in_the_way() {
     let pair = pair();
     let (mut client, mut reader) = pair.clients();
-    for (creation, obstacle) in CREATIONS.into_iter().flat_map(|creation| OBSTACLES.map(|words| (creation, words))) {
-        create_despite_obstacle(&pair.master, creation, obstacle);
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut client), digest(&mut reader), "{creation} after {obstacle:?}:\n{}", pair.replica.log());
-        run(&mut client, "FLUSHALL").unwrap();
+    let created = create_despite_obstacles(&pair.master);
+    wait_for_replica(&mut client, &mut reader);
+    for (key, commands) in created {
+        assert_eq!(digest_of(&mut client, &key), digest_of(&mut reader, &key), "{commands}");
     }
     assert!(pair.replica.log().contains(REPLACED));
 }
@@ -235,12 +241,14 @@ fn options_that_only_we_have_are_not_recognized_in_commands_from_redisbloom() {
 
 #[test]
 fn our_own_commands_create_the_same_filters_whatever_the_settings_are() {
-    let server = with_aof("no").start();
+    let server = with_aof("no").module_arguments("error-rate 0.05 initial-size 30 expansion-factor 3").start();
     let mut run_line = commands(&server);
     for line in [
         "BF.ADD added item",
+        "BF.MADD several a b",
         "BF.INSERT inserted NX ITEMS a b",
         "BF.INSERT counted COUNTING NX SEED 3 ITEMS a a",
+        "BF.INSERT all CAPACITY 7 ERROR 0.5 NONSCALING SEED 9 ITEMS a",
         "BF.RESERVE fixed 0.01 100 NONSCALING",
         "BF.RESERVE grows 0.01 100 EXPANSION 3",
         "BF.RESERVE zero 0.01 100 EXPANSION 0",
@@ -251,6 +259,12 @@ fn our_own_commands_create_the_same_filters_whatever_the_settings_are() {
         "CF.RESERVE short 100 EXPANSION 0 BUCKETSIZE 7 MAXITERATIONS 3",
         "CF.INSERT cuckoo-classic LAYOUT classic ITEMS a a",
         "CF.DEL copies a",
+        "MULTI",
+        "BF.ADD queued a",
+        "SET text value",
+        "BF.RESERVE queued-too 0.1 5 EXPANSION 4",
+        "EXEC",
+        "EVAL redis.call('BF.ADD',KEYS[1],'a');return(redis.call('BF.MADD',KEYS[1],'a','b')) 1 scripted",
     ] {
         run_line(line);
     }
