@@ -1,14 +1,13 @@
 //! Requests that exceed the memory are rejected with an error that names the limit, and change nothing.
 
 use redis::{Connection, Value};
-use xxhash_rust::xxh3::xxh3_64;
 
 use testkit::command::{item, try_many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{assert_figures_add_up, digest, filter_info, info_field, info_number, used_memory};
 use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
 use testkit::payload::Payload;
-use testkit::replication::{Pair, start_replica, wait_for_replica};
+use testkit::replication::{Pair, assert_synchronized, start_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error, error_text, run, run_words};
 
@@ -34,6 +33,8 @@ fn a_filter_that_would_exceed_maxmemory_is_not_created() {
         (&[b"BF.RESERVE", b"new", b"0.01", b"20000000", b"NONSCALING"], create::MAXMEMORY),
         (&[b"BF.RESERVE", b"new", b"0.01", b"9223372036854775807"], create::ADDRESS),
         (&[b"BF.INSERT", b"new", b"CAPACITY", b"20000000", b"ITEMS", b"item"], create::MAXMEMORY),
+        (&[b"CF.RESERVE", b"new", b"20000000", b"LAYOUT", b"classic"], create::MAXMEMORY),
+        (&[b"CF.INSERT", b"new", b"LAYOUT", b"classic", b"CAPACITY", b"20000000", b"ITEMS", b"a"], create::MAXMEMORY),
         (&[b"BF.LOADCHUNK", b"new", b"1", &header], create::MAXMEMORY),
         (&[b"RESTORE", b"new", b"0", &payload], "ERR Bad data format"),
         (&[b"COPY", b"large", b"new"], ""),
@@ -193,8 +194,7 @@ fn a_replica_accepts_filters_that_its_master_admitted() {
         model.add(&mut client, 0..2000);
         model
     });
-    wait_for_replica(&mut client, &mut reader);
-    assert_eq!(digest(&mut reader), digest(&mut client));
+    assert_synchronized(&mut client, &mut reader, "in the end");
     for model in models {
         assert_eq!(model.observe(&mut reader), model.observe(&mut client));
     }
@@ -212,45 +212,9 @@ fn a_server_loads_its_snapshot_even_beyond_maxmemory() {
     model.observe(&mut server.connect());
 }
 
-/// Returns the header of a filter whose only layer claims to have this many blocks.
-fn header_of(client: &mut Connection, blocks: u64) -> Vec<u8> {
-    run(client, "BF.RESERVE model 0.01 1000").unwrap();
-    let (_, mut header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP model 0");
-    run(client, "DEL model").unwrap();
-    header[32..40].copy_from_slice(&blocks.to_le_bytes());
-    let end = header.len() - 8;
-    let checksum = xxh3_64(&header[..end]);
-    header[end..].copy_from_slice(&checksum.to_le_bytes());
-    header
-}
-
-fn load_header(client: &mut Connection, header: &[u8]) -> Result<Value, String> {
-    let words = [b"BF.LOADCHUNK".as_slice(), b"claimed", b"1", header];
-    run_words(client, &words).map_err(|error| error_text(&error))
-}
-
 /// Starts a server that may use this much more memory than an idle one.
 pub(crate) fn confined(bytes: u64) -> Server {
     confine(with_debug(Setup::oxbloom()), bytes).start()
-}
-
-#[test]
-fn a_replica_without_the_memory_for_a_filter_exits_instead_of_losing_items() {
-    let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
-    let mut client = master.connect();
-    for (command, create) in [("BF.ADD key item", reserve("key", 2_000)), ("BF.ADD grown 2", String::new())] {
-        run(&mut client, "FLUSHALL").unwrap();
-        run(&mut client, "BF.RESERVE grown 0.01 1 EXPANSION 2000000000 LAYOUT classic").unwrap();
-        run(&mut client, "BF.ADD grown 1").unwrap();
-        let mut replica = start_replica(&master, confine(Setup::oxbloom(), 1_000 * MIB));
-        if !create.is_empty() {
-            run(&mut client, &create).unwrap();
-        }
-        run(&mut client, command).unwrap();
-        wait_until("the replica has exited", || !replica.is_running());
-        assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
-        assert_eq!(run(&mut client, &command.replace("ADD", "EXISTS")), Ok(Value::Int(1)));
-    }
 }
 
 /// A growing native filter allocates its memory in small parts.
@@ -288,33 +252,6 @@ fn an_empty_filter_takes_no_memory_when_it_is_copied_or_loaded() {
     let wait = "the server has measured its memory";
     wait_until(wait, || resident(&mut client) < before + 150 * MIB);
     assert_eq!(run(&mut client, "BF.EXISTS other item"), Ok(Value::Int(1)));
-}
-
-#[test]
-fn a_filter_is_rejected_if_the_system_lacks_the_memory() {
-    let server = confined(1536 * MIB);
-    let mut client = server.connect();
-    let mut model = FilterModel::new("witness");
-    model.add(&mut client, 0..2000);
-    let before = (digest(&mut client), model.observe(&mut client));
-    for mebibytes in [2_000, 10_240, 1_000_000] {
-        assert_eq!(error(&mut client, &reserve("key", mebibytes)), create::SYSTEM);
-        let insert = format!("BF.INSERT key CAPACITY {} ITEMS item", mebibytes * MIB);
-        assert_eq!(error(&mut client, &insert), create::SYSTEM);
-        let header = header_of(&mut client, mebibytes * MIB / 64);
-        assert_eq!(load_header(&mut client, &header), Err(create::SYSTEM.to_owned()));
-    }
-    assert_eq!((digest(&mut client), model.observe(&mut client)), before);
-    // Copies and growth are rejected in the same way.
-    run(&mut client, &reserve("half", 800)).unwrap();
-    assert!(run(&mut client, "COPY half other").is_err());
-    run(&mut client, "DEL half").unwrap();
-    run(&mut client, "BF.RESERVE grown 0.01 1000 EXPANSION 4000000 LAYOUT classic").unwrap();
-    let rejection = try_many(&mut client, "BF.MADD", "grown", &(0..2000).collect::<Vec<_>>()).unwrap_err();
-    assert_eq!(error_text(&rejection), grow::SYSTEM);
-    run(&mut client, "DEL grown").unwrap();
-    assert_eq!((digest(&mut client), model.observe(&mut client)), before);
-    assert!(server.is_alive());
 }
 
 /// The module does not ask the system about each small allocation. Small allocations must not use up the memory that
@@ -433,30 +370,6 @@ fn loading_a_classic_filter_takes_its_memory_only_once() {
     model.add(&mut client, 20_000..25_000);
     assert_eq!(ask::<i64>(&mut client, "DEL key"), 1);
     wait_until("the memory is given back", || used_memory(&mut client) < size / 2);
-}
-
-/// A client may load the header of a filter, and chunks from when it had grown.
-#[test]
-fn later_chunks_of_a_filter_do_not_exceed_the_limit() {
-    let source = Setup::oxbloom().start();
-    let limited = with_debug(Setup::oxbloom()).module_arguments("filter-memory-limit 100kb").start();
-    let (mut client, mut other) = (source.connect(), limited.connect());
-    let mut model = FilterModel::new("key");
-    run(&mut client, "BF.RESERVE key 0.01 100").unwrap();
-    model.add(&mut client, 0..200);
-    let (_, header): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 0");
-    let load = |other: &mut Connection, cursor: u64, data: &[u8]| {
-        let words = [b"BF.LOADCHUNK".as_slice(), b"copy", cursor.to_string().as_bytes(), data].map(<[u8]>::to_vec);
-        run_words(other, &words).map_err(|error| error_text(&error))
-    };
-    assert_eq!(load(&mut other, 1, &header), Ok(Value::Okay));
-    model.add(&mut client, 200..200_000);
-    let (blocks, chunk): (u64, Vec<u8>) = ask(&mut client, "BF.SCANDUMP key 1");
-    assert_eq!(load(&mut other, blocks, &chunk), Ok(Value::Okay));
-    let before = digest(&mut other);
-    let (cursor, chunk): (u64, Vec<u8>) = ask(&mut client, &format!("BF.SCANDUMP key {blocks}"));
-    assert_eq!(load(&mut other, cursor, &chunk), Err(grow::FILTER_LIMIT.to_owned()));
-    assert_eq!(digest(&mut other), before);
 }
 
 /// A filter of fixed size allocates its directory when the first item is added.
