@@ -5,13 +5,12 @@ use redis::Value;
 
 use crate::fields::layout;
 use models::random::Random;
-use testkit::filter_model::{FilterModel, various};
-use testkit::info::digest_of;
+use testkit::filter_model::FilterModel;
 use testkit::memory::{create, grow};
 use testkit::payload::{Part, Payload};
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
 use testkit::replication::{Pair, wait_for_replica};
-use testkit::server::{server_version, with_aof, with_debug};
+use testkit::server::{server_version, with_aof};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, error_text, run, run_words};
 
@@ -152,18 +151,6 @@ fn the_creation_of_a_classic_filter_is_replicated_in_commands_of_redisbloom() {
     }
 }
 
-/// RedisBloom supports neither COPY nor a digest of the contents.
-#[test]
-fn a_classic_filter_can_be_copied_and_digested() {
-    let server = with_debug(Setup::oxbloom()).start();
-    let mut client = server.connect();
-    for model in various(&mut client).iter().filter(|model| model.key.starts_with("classic")) {
-        assert_eq!(run(&mut client, &format!("COPY {} copy REPLACE", model.key)), Ok(Value::Int(1)));
-        assert_eq!(digest_of(&mut client, &model.key), digest_of(&mut client, "copy"));
-        assert_eq!(model.at("copy").observe(&mut client), model.observe(&mut client));
-    }
-}
-
 /// RedisBloom's oldest files hold filters whose headers BF.LOADCHUNK rejects. We must accept such headers from our own
 /// append-only file.
 #[test]
@@ -215,23 +202,4 @@ fn a_classic_filter_beyond_the_limits_is_rejected() {
     let rejected = grown.filter(Reply::is_error).last();
     assert_eq!(rejected, Some(Reply::error(grow::FILTER_LIMIT)));
     assert!(client.run("BF.CARD key").integer() >= 500);
-}
-
-/// The module also prefetches for single-item commands on large classic filters.
-#[test]
-fn prefetching_changes_no_reply() {
-    let server = Setup::oxbloom().module_arguments("bf-layout classic lookahead-size 1").start();
-    let mut client = server.connect();
-    let mut model = FilterModel::new("key");
-    run(&mut client, "BF.RESERVE key 0.000000001 100").unwrap();
-    for n in 0..500 {
-        assert_eq!(ask::<i64>(&mut client, &format!("BF.ADD key {n}")), 1, "{n}");
-        assert_eq!(ask::<i64>(&mut client, &format!("BF.EXISTS key {n}")), 1);
-    }
-    model.add(&mut client, 0..3000);
-    model.observe(&mut client);
-    run(&mut client, "BF.RESERVE native 0.01 100 LAYOUT native").unwrap();
-    run(&mut client, "RENAME native key").unwrap();
-    assert_eq!(ask::<i64>(&mut client, "BF.EXISTS key 7"), 0);
-    assert!(server.is_alive());
 }

@@ -5,6 +5,10 @@ use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 
 pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+/// Defaults that differ from the usual ones. A loaded or restored filter must not depend on them.
+pub(crate) const OTHER_DEFAULTS: &str = "error-rate 0.2 initial-size 7 expansion-factor 5 cf-layout classic \
+                                         cf-bucket-size 3 cf-initial-size 9 cf-max-iterations 3 cf-expansion-factor 4";
+
 pub(crate) const FULL: &str = "ERR non scaling filter is full";
 
 /// Returns a connection for each protocol, with its replies for true and false.

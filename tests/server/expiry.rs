@@ -10,7 +10,7 @@ use testkit::server::{server_version, wait_until, with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, error, run};
 
-use crate::replication::{pair, replica_setup};
+use crate::replication::replica_setup;
 
 /// A time in the year 2100, in seconds since 1970.
 const FAR: i64 = 4_102_444_800;
@@ -195,19 +195,6 @@ fn a_replica_and_a_restart_keep_the_ttl() {
                 assert!(agree(time, &there), "{key}: {time:?}, restarted {there:?}, {preamble} {rewritten}");
             }
         }
-    }
-}
-
-#[test]
-fn an_expired_key_is_also_gone_on_the_replica() {
-    let pair = pair();
-    let (mut client, mut reader) = pair.clients();
-    for (before, after) in CREATIONS {
-        run(&mut client, &format!("{before} PX 1 {after}")).unwrap();
-        wait_until("the key has expired", || ask::<i64>(&mut client, "EXISTS key") == 0);
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(ask::<i64>(&mut reader, "DBSIZE"), 0, "{before}");
-        assert_eq!(info_number(&mut reader, "bf", "bf_rejected_replicated"), 0, "{before}");
     }
 }
 

@@ -204,22 +204,26 @@ fn the_log_says_which_key_was_rejected_and_why() {
 }
 
 #[test]
-fn the_log_says_which_commands_of_an_append_only_file_were_rejected() {
+fn rejected_commands_of_an_append_only_file_are_logged_and_counted_separately() {
     let setup = || Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no");
     let server = setup().start();
     let mut client = server.connect();
-    run(&mut client, "BF.ADD key item").unwrap();
+    run(&mut client, "SET text a").unwrap();
+    run(&mut client, "BF.ADD text item").unwrap_err();
+    run(&mut client, "BF.RESERVE k 0.01 100000000000000000").unwrap_err();
+    assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 0);
     let folder = server.kill();
-    append_to_aof(folder.path(), &[&[b"SET", b"text", b"a"], &[b"BF.ADD", b"text", b"a"]]);
-    let server: Server = setup().on(folder).start();
-    let log = server.log();
+    append_to_aof(folder.path(), &[&[b"BF.ADD", b"text", b"a"], &[b"BF.ADD", b"text", b"b"]]);
+    let server = setup().on(folder).start();
     let line = "rejected BF.ADD 'text' from the master or the append-only file: WRONGTYPE";
-    assert!(log.contains(line), "{log}");
+    // Each of them is logged, however little time is between them.
+    assert_eq!(server.log().matches(line).count(), 2, "{}", server.log());
     let mut client = server.connect();
-    assert_eq!(info(&mut client, "bf", "bf_rejected_key"), "1");
+    assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 2);
+    assert_eq!(info(&mut client, "bf", "bf_rejected_key"), "2");
     // Commands of clients are not logged like this, since clients read their replies.
     run(&mut client, "BF.ADD text b").unwrap_err();
-    assert_eq!(server.log().matches("rejected BF.ADD 'text' from the master").count(), 1);
+    assert_eq!(server.log().matches("rejected BF.ADD 'text' from the master").count(), 2);
 }
 
 /// Returns the log lines about rejected commands.
@@ -302,23 +306,6 @@ fn a_key_cannot_forge_a_log_line_or_a_field_of_info() {
         assert!(!shown.contains('=') && shown.len() < 600, "{shown}");
         assert!(shown.chars().all(|character| !character.is_control()), "{shown:?}");
     }
-}
-
-#[test]
-fn rejected_commands_from_a_master_or_a_file_are_counted_separately() {
-    let setup = || Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no");
-    let server = setup().start();
-    let mut client = server.connect();
-    run(&mut client, "SET text a").unwrap();
-    run(&mut client, "BF.ADD text item").unwrap_err();
-    run(&mut client, "BF.RESERVE k 0.01 100000000000000000").unwrap_err();
-    assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 0);
-    let folder = server.kill();
-    append_to_aof(folder.path(), &[&[b"BF.ADD", b"text", b"a"], &[b"BF.ADD", b"text", b"b"]]);
-    let server = setup().on(folder).start();
-    // Each of them is logged, however little time is between them.
-    assert_eq!(rejections(&server).len(), 2);
-    assert_eq!(info_number(&mut server.connect(), "bf", "bf_rejected_replicated"), 2);
 }
 
 #[test]

@@ -81,3 +81,20 @@ fn commands_on_a_key_of_another_node_are_redirected() {
     }
     assert_eq!(second.run("BF.EXISTS key item"), Reply::Integer(1));
 }
+
+#[test]
+fn filters_in_one_slot_of_a_cluster_are_merged_and_others_are_not() {
+    let server = start_node();
+    let mut client = Wire::resp2(&server);
+    serve_slots(&mut client, 0..16384);
+    wait_for_cluster(&mut client);
+    assert_eq!(client.run("BF.RESERVE {t}a 0.01 100"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.RESERVE {t}b LIKE {t}a"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.ADD {t}b item"), Reply::Integer(1));
+    assert_eq!(client.run("BF.MERGE {t}d 2 {t}a {t}b"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.EXISTS {t}d item"), Reply::Integer(1));
+    let crossing = Reply::error("CROSSSLOT Keys in request don't hash to the same slot");
+    for line in ["BF.MERGE {t}d 2 {t}a b", "BF.MERGE d 2 {t}a {t}b", "BF.RESERVE c LIKE {t}a"] {
+        assert_eq!(client.run(line), crossing, "{line}");
+    }
+}

@@ -48,22 +48,29 @@ fn the_server_knows_the_flags_and_keys_of_each_command() {
 }
 
 #[test]
-fn the_keys_of_reserve_are_its_first_argument_and_the_one_after_like() {
+fn the_server_finds_the_keys_of_commands_with_several() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     for (words, keys) in [
-        ("k 0.01 100", &["k"][..]),
-        ("k LIKE other", &["k", "other"]),
-        ("k like other", &["k", "other"]),
-        ("LIKE 0.01 100", &["LIKE"]),
-        ("k 0.01 100 SEED LIKE foo", &["k"]),
-        ("k 0.01 LIKE foo", &["k"]),
-        ("k 0.01 100 LAYOUT LIKE", &["k"]),
-        ("k LIKE other NONSCALING", &["k"]),
-        ("LIKE LIKE LIKE", &["LIKE", "LIKE"]),
+        ("BF.RESERVE k 0.01 100", &["k"][..]),
+        ("BF.RESERVE k LIKE other", &["k", "other"]),
+        ("bf.reserve k like other", &["k", "other"]),
+        ("BF.RESERVE LIKE 0.01 100", &["LIKE"]),
+        ("BF.RESERVE k 0.01 100 SEED LIKE foo", &["k"]),
+        ("BF.RESERVE k 0.01 LIKE foo", &["k"]),
+        ("BF.RESERVE k 0.01 100 LAYOUT LIKE", &["k"]),
+        ("BF.RESERVE k LIKE other NONSCALING", &["k"]),
+        ("BF.RESERVE LIKE LIKE LIKE", &["LIKE", "LIKE"]),
+        ("BF.MERGE k 1 a", &["k", "a"]),
+        ("BF.MERGE k 3 a b 3 INTERSECT", &["k", "a", "b", "3"]),
     ] {
-        let named = client.run(&format!("COMMAND GETKEYS BF.RESERVE {words}"));
+        let named = client.run(&format!("COMMAND GETKEYS {words}"));
         assert_eq!(named, Reply::Array(keys.iter().map(Reply::bulk).collect()), "{words}");
+    }
+    // For an invalid merge, the server finds only the destination, or replies with an error.
+    for line in ["BF.MERGE d 5 a", "BF.MERGE d -1 a", "BF.MERGE d x a"] {
+        let reply = client.run(&format!("COMMAND GETKEYS {line}"));
+        assert!(reply.is_error() || reply.elements() == [Reply::bulk("d")], "{line}: {reply:?}");
     }
     if server_version() >= (7, 0) {
         let flags = client.run("COMMAND GETKEYSANDFLAGS BF.RESERVE k LIKE other");

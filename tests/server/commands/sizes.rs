@@ -40,20 +40,6 @@ fn a_filter_of_ten_gigabytes_takes_memory_only_as_it_is_used() {
     client.run("DEL key");
 }
 
-#[test]
-fn a_filter_for_twenty_billion_items_is_created_if_the_machine_has_the_memory() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    let reply = client.run("BF.RESERVE key 0.01 20000000000");
-    assert!(reply == ok() || reply == Reply::error(create::SYSTEM), "{reply:?}");
-    // At 9.6 bits an item, this filter takes 24 GB.
-    if machine_memory() > 32 << 30 {
-        assert_eq!(reply, ok());
-    }
-    assert_eq!(client.run("EXISTS key"), Reply::Integer(i64::from(reply == ok())));
-    assert!(server.is_alive());
-}
-
 /// Returns the machine's memory in bytes.
 fn machine_memory() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap();

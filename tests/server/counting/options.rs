@@ -1,7 +1,6 @@
 //! The options COUNTING and NX, and the filters that do not count.
 
-use crate::expected::array;
-use crate::expected::{WRONG_TYPE, protocols};
+use crate::expected::{WRONG_TYPE, array, protocols};
 use crate::fields::layout;
 use testkit::Setup;
 use testkit::wire::{Reply, Wire};

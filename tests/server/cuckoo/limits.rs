@@ -6,7 +6,7 @@ use crate::cuckoo::options::add_one;
 use crate::cuckoo::replies::LAYOUTS;
 use testkit::filter_model::FilterModel;
 use testkit::info::{Sums, add_gauges, assert_figures_add_up};
-use testkit::memory::{MIB, create, grow, limit};
+use testkit::memory::{MIB, create, grow};
 use testkit::server::with_debug;
 use testkit::{Setup, error, run};
 
@@ -48,30 +48,6 @@ fn the_memory_limit_of_filters_holds_at_creation_and_growth() {
         model.observe(&mut client);
     }
     assert_figures_add_up(&mut client);
-}
-
-#[test]
-fn maxmemory_holds_at_creation_and_growth() {
-    let server = with_debug(Setup::oxbloom()).start();
-    let mut client = server.connect();
-    reserve_small(&mut client);
-    let models = LAYOUTS.map(|layout| {
-        let mut model = FilterModel::cuckoo(layout);
-        model.add(&mut client, 0..40_000);
-        model
-    });
-    limit(&mut client, MIB);
-    for line in LARGE {
-        assert_eq!(error(&mut client, line), create::MAXMEMORY);
-    }
-    for mut model in models.into_iter().rev() {
-        let rejection =
-            (40_000..).step_by(1000).find_map(|first| grow_by(&mut client, &mut model, first..first + 1000));
-        let rejection = rejection.unwrap();
-        // The server itself rejects commands that take memory when it is over the limit.
-        assert!(rejection == grow::MAXMEMORY || rejection.starts_with("OOM "), "{rejection}");
-        model.observe(&mut client);
-    }
 }
 
 /// Adds items one after another. Returns the error of the first that is rejected.

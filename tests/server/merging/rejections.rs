@@ -69,6 +69,8 @@ fn invalid_merges_and_invalid_uses_of_like_are_rejected() {
         client.run("FLUSHALL");
         client.run("BF.RESERVE a 0.01 100");
         client.run("SET text x");
+        client.run("BF.INSERT grown CAPACITY 1 ERROR 0.01 SEED 7 ITEMS a b c d");
+        client.run("BF.RESERVE counting 0.01 100 COUNTING");
         let wrong_type = crate::expected::WRONG_TYPE;
         let cases = [
             ("BF.MERGE d 1 absent", "ERR not found"),
@@ -83,6 +85,14 @@ fn invalid_merges_and_invalid_uses_of_like_are_rejected() {
             ("BF.MERGE d 9223372036854775807 a", "ERR Number of keys can't be greater than number of args"),
             ("BF.MERGE d 1 a a", "ERR syntax error"),
             ("BF.MERGE d 1 a UNION INTERSECT", "ERR syntax error"),
+            (
+                "BF.MERGE d 1 grown INTERSECT",
+                "ERR cannot intersect filters that have grown: create them with a larger capacity",
+            ),
+            (
+                "BF.MERGE d 1 counting INTERSECT",
+                "ERR cannot intersect counting filters that may grow: create them with NONSCALING",
+            ),
             ("BF.RESERVE d LIKE absent", "ERR not found"),
             ("BF.RESERVE d LIKE text", wrong_type),
             ("BF.RESERVE a LIKE a", "ERR item exists"),

@@ -7,7 +7,7 @@ use testkit::info::{assert_figures_add_up, digest, filter_info, info_field};
 use testkit::replication::wait_for_replica;
 use testkit::server::with_debug;
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, ask, error, run};
+use testkit::{Setup, ask, run};
 
 #[test]
 fn a_union_has_the_items_of_any_source_and_an_intersection_those_of_all() {
@@ -57,42 +57,6 @@ fn the_number_of_items_is_an_estimate_that_is_marked_as_one() {
 }
 
 #[test]
-fn an_overfull_union_reports_its_higher_error_rate_and_grows_with_the_next_item() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    for layout in ["LAYOUT native", "LAYOUT classic"] {
-        run(&mut client, "FLUSHALL").unwrap();
-        alike(&mut client, &["a", "b"], &format!("0.01 400 {layout}"));
-        run(&mut client, "BF.MERGE both 2 a b").unwrap();
-        let rates = ["a", "both"].map(|key| info_field::<f64>(&mut client, key, "FPR"));
-        assert!(rates[0] < 0.01 && rates[1] > 0.02, "{layout}: {rates:?}");
-        assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 1);
-        FilterModel::new("both").add(&mut client, 50_000..50_010);
-        assert_eq!(info_field::<u64>(&mut client, "both", "FILTERS"), 2, "{layout}");
-    }
-}
-
-#[test]
-fn all_layers_of_filters_that_grew_are_united() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    for layout in ["", "LAYOUT classic"] {
-        run(&mut client, "FLUSHALL").unwrap();
-        let mut models = alike(&mut client, &["deep", "shallow"], &format!("0.01 500 {layout}"));
-        models[0].add(&mut client, 10_000..15_000);
-        for destination in ["new", "deep", "shallow"] {
-            run(&mut client, &format!("BF.MERGE {destination} 2 deep shallow")).unwrap();
-            union_of(destination, &models).observe(&mut client);
-        }
-        let layers = if layout.is_empty() { 2 } else { 4 };
-        assert_eq!(info_field::<u64>(&mut client, "shallow", "FILTERS"), layers, "{layout}");
-        let rejection = "ERR cannot intersect filters that have grown: create them with a larger capacity";
-        assert_eq!(error(&mut client, "BF.MERGE none 2 deep shallow INTERSECT"), rejection);
-    }
-    assert_eq!(ask::<u64>(&mut client, "EXISTS none"), 0);
-}
-
-#[test]
 fn a_merge_with_replace_can_be_retried_and_keeps_nothing_of_the_destination() {
     let pair = pair();
     let (mut connection, mut reader) = pair.clients();
@@ -136,4 +100,31 @@ fn a_merge_with_replace_can_be_retried_and_keeps_nothing_of_the_destination() {
     wait_for_replica(&mut connection, &mut reader);
     assert_eq!(digest(&mut reader), before);
     assert_figures_add_up(&mut connection);
+}
+
+#[test]
+fn a_union_adds_counts_and_an_intersection_keeps_the_smallest() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp3(&server);
+    client.run("BF.RESERVE a 0.0001 1000 NONSCALING COUNTING");
+    client.run("BF.RESERVE b LIKE a");
+    client.run("BF.MADD a x x x y z z z z z z z z z");
+    client.run("BF.MADD b x x w z z z z z z z z z");
+    assert_eq!(client.run("BF.MERGE sum 2 a b"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.MCOUNT sum w x y z v"), Reply::integers(&[1, 5, 1, 18, 0]));
+    assert_eq!(client.run("BF.MERGE least 2 a b INTERSECT"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.MCOUNT least w x y z v"), Reply::integers(&[0, 2, 0, 9, 0]));
+    // A source that is named twice counts twice. The destination counts once, whether it is named or not.
+    client.run("BF.MERGE twice 2 b b");
+    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(2));
+    client.run("BF.MERGE twice 2 twice b");
+    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(3));
+    client.run("BF.MERGE twice 1 twice");
+    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(3));
+    // Items of a merged filter can be removed.
+    assert_eq!(
+        client.run("BF.MDEL sum w w x x x x x x").elements().iter().filter(|r| r.as_bool() == Some(true)).count(),
+        6
+    );
+    assert_eq!(client.run("BF.MCOUNT sum w x y"), Reply::integers(&[0, 0, 1]));
 }

@@ -219,6 +219,7 @@ pub fn various(client: &mut Connection) -> Vec<FilterModel> {
         ("counting-doubled", "0.05 10 EXPANSION 2 COUNTING", 3000),
         ("counting-linear", "0.01 20 EXPANSION 1 COUNTING", 600),
         ("counting-large", "0.01 200000 COUNTING", 20_000),
+        ("counting-often", "0.0001 10 COUNTING", 600),
         ("windowed-empty", "0.01 1000 WINDOW 604800", 0),
         ("windowed-unscaled", "0.05 40000 NONSCALING WINDOW 604800 SLICES 2", 4000),
         ("windowed-grown", "0.05 10 WINDOW 604800 SLICES 16 REFRESH", 3000),
@@ -256,6 +257,10 @@ pub fn various(client: &mut Connection) -> Vec<FilterModel> {
         let reserve = format!("{}.RESERVE {} {parameters}", model.family.prefix(), model.key);
         assert_eq!(ask::<String>(client, &reserve), "OK");
         model.add(client, 0..items);
+        if model.key.ends_with("often") {
+            // A count that takes several slots.
+            (0..3).for_each(|_| drop(many::<Vec<u64>>(client, "BF.MADD", &model.key, &[7; 10_000])));
+        }
         if model.key.ends_with("copies") {
             let copied: Vec<u64> = (0..items / 3).collect();
             assert!(many::<Vec<bool>>(client, "CF.INSERT", &model.key, &copied).iter().all(|&stored| stored));
