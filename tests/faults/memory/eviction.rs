@@ -7,9 +7,9 @@ use redis::Connection;
 use crate::memory::filling::split;
 use testkit::command::item;
 use testkit::filter_model::FilterModel;
-use testkit::info::{LAYOUTS, digest, info_number};
+use testkit::info::{LAYOUTS, info_number};
 use testkit::memory::{MIB, limit};
-use testkit::replication::{Pair, wait_for_replica};
+use testkit::replication::{Pair, assert_synchronized};
 use testkit::server::with_debug;
 use testkit::{Setup, ask, error_text, run, run_words};
 
@@ -50,8 +50,7 @@ fn eviction_deletes_whole_filters_and_the_others_keep_all_items() {
         models.iter().for_each(|model| {
             model.observe(&mut client);
         });
-        wait_for_replica(&mut client, &mut reader);
-        assert_eq!(digest(&mut reader), digest(&mut client), "{policy}");
+        assert_synchronized(&mut client, &mut reader, policy);
     }
 }
 

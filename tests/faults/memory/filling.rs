@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redis::Connection;
 
-use testkit::command::{item, many};
+use testkit::command::{item, many, with_items};
 use testkit::filter_model::FilterModel;
 use testkit::memory::{MIB, create, reserve};
 use testkit::{ask, run};
@@ -23,7 +23,7 @@ pub(crate) fn words<const N: usize>(words: [&[u8]; N]) -> Words {
 }
 
 pub(crate) fn split(command: &str) -> Words {
-    command.split_ascii_whitespace().map(|word| word.as_bytes().to_vec()).collect()
+    with_items(command, &[])
 }
 
 /// Returns a packed command on items in lines.

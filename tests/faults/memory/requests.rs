@@ -6,14 +6,18 @@ use std::ops::Range;
 use crate::memory::filling::{Words, fill_up, is_mergeable, is_table, lines, split, words};
 use crate::memory::starving::{Clients, LEAST, LEAST_OF_TABLES};
 use testkit::clock::{stopped_pair, with_clock};
-use testkit::command::{item, many};
+use testkit::command::{many, with_items};
 use testkit::filter_model::{Family, FilterModel};
 use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, assert_figures_add_up, digest};
-use testkit::memory::grow;
-use testkit::replication::{Pair, wait_for_replica};
+use testkit::replication::{Pair, assert_synchronized, wait_for_replica};
 use testkit::server::with_debug;
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, oxbloom_with_faults, run};
+
+/// Returns a command with items.
+fn items(command: &str, numbers: Range<u64>) -> Words {
+    with_items(command, &numbers.collect::<Vec<_>>())
+}
 
 #[test]
 fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
@@ -39,7 +43,6 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
         run(client, &format!("BF.RESERVE wide 0.01 500000 {flags}")).unwrap();
         let (_, header): (u64, Vec<u8>) = ask(client, "BF.SCANDUMP grown 0");
         let payload: Vec<u8> = ask(client, "DUMP grown");
-        let many = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
         // Each command has its minimum number of requests. Keys that are created are called `new`.
         let mut commands: Vec<(u64, Words)> = vec![
             (1, split(&format!("BF.RESERVE new {parameters}"))),
@@ -49,9 +52,9 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
             (either(2, 3), words([b"RESTORE", b"new", b"0", &payload])),
             (either(2, 3), words([b"BF.LOADCHUNK", b"new", b"1", &header])),
             (1, split("BF.MERGE new 2 single other")),
-            (either(0, 1), many("BF.MADD full", 16_000..17_000)),
-            (1, many("BF.MADD wide", 0..70_000)),
-            (2, many("BF.INSERT wide NX ITEMS", 30_000..100_000)),
+            (either(0, 1), items("BF.MADD full", 16_000..17_000)),
+            (1, items("BF.MADD wide", 0..70_000)),
+            (2, items("BF.INSERT wide NX ITEMS", 30_000..100_000)),
             // The packed commands also allocate their reply, and what they replicate if some items are duplicates.
             (2, lines("BF.ADDPACKED wide LINES", 100_000..400_000)),
             (3, lines("BF.ADDPACKED wide LINES", 130_000..430_000)),
@@ -62,19 +65,13 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
         if layout == "native" {
             commands.push((1, split("BF.SCANDUMP grown 1")));
         }
-        for (least, command) in &commands {
-            let requests = clients.fail_each_request(command);
-            let shown = String::from_utf8_lossy(&command[0]);
-            assert!(requests >= *least, "{layout}: {shown} made {requests} requests");
-            run(&mut clients.looks, "DEL new").unwrap();
-        }
+        clients.fail_all(layout, &commands);
         let client = &mut clients.looks;
         grown.observe(client);
         full.items.extend(16_000..17_000);
         full.observe(client);
         let mut reader = replica.connect();
-        wait_for_replica(client, &mut reader);
-        assert_eq!(digest(&mut reader), digest(client), "{layout}");
+        assert_synchronized(client, &mut reader, layout);
         run(client, "FLUSHALL").unwrap();
     }
 }
@@ -83,22 +80,19 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
 fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
     let Pair { master, replica } = stopped_pair(with_clock(), with_clock());
     let mut clients = Clients { asks: Wire::resp2(&master), looks: master.connect(), least: LEAST };
-    let many_items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
     // These requests grow with the number of items in a command. The table itself makes no large requests, since it
     // does not split.
     run(&mut clients.looks, "BF.RESERVE wide 0.01 500000 NONSCALING COUNTING SEED 7").unwrap();
-    for (least, command) in [
-        (1, many_items("BF.MADD wide", 0..70_000)),
-        (2, many_items("BF.INSERT wide NX ITEMS", 30_000..100_000)),
-        (1, many_items("BF.MDEL wide", 0..70_000)),
-        (2, many_items("BF.MDEL wide", 30_000..100_000)),
+    let commands = [
+        (1, items("BF.MADD wide", 0..70_000)),
+        (2, items("BF.INSERT wide NX ITEMS", 30_000..100_000)),
+        (1, items("BF.MDEL wide", 0..70_000)),
+        (2, items("BF.MDEL wide", 30_000..100_000)),
         (2, lines("BF.ADDPACKED wide LINES", 0..300_000)),
         (1, lines("BF.DELPACKED wide COUNT LINES", 0..70_000)),
         (3, lines("BF.DELPACKED wide LINES", 30_000..330_000)),
-    ] {
-        let requests = clients.fail_each_request(&command);
-        assert!(requests >= least, "{} made {requests} requests", String::from_utf8_lossy(&command[0]));
-    }
+    ];
+    clients.fail_all("wide", &commands);
     run(&mut clients.looks, "FLUSHALL").unwrap();
 
     clients.least = LEAST_OF_TABLES;
@@ -136,12 +130,7 @@ fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
             commands.push((least, split(&format!("BF.MERGE new 2 grown other {how}"))));
             commands.push((least, split(&format!("BF.MERGE other 1 grown {how}"))));
         }
-        for (least, command) in &commands {
-            let requests = clients.fail_each_request(command);
-            let shown = String::from_utf8_lossy(&command[0]);
-            assert!(requests >= *least, "{options}: {shown} made {requests} requests");
-            run(&mut clients.looks, "DEL new").unwrap();
-        }
+        clients.fail_all(options, &commands);
         for (cursor, data) in &dump {
             assert_eq!(clients.asks.load_chunk("new", *cursor, data), Reply::simple("OK"));
         }
@@ -150,23 +139,7 @@ fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
         assert!(requests >= 2, "{options}: a chunk made {requests} requests");
         assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
 
-        // Adds single items. Some additions need memory.
-        let mut rejected = 0;
-        for number in 10_000.. {
-            if grown.items.len() == 5500 || rejected == 12 {
-                break;
-            }
-            let command = words([b"BF.ADD", b"grown", &item(number)]);
-            clients.asks.run(&format!("BF.STARVE key 1 {LEAST_OF_TABLES}"));
-            let reply = clients.asks.run_words(&command);
-            clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
-            if reply.is_error() {
-                assert_eq!(reply, Reply::error(grow::SYSTEM));
-                assert!(clients.fail_each_request(&command) > 0);
-                rejected += 1;
-            }
-            grown.items.insert(number);
-        }
+        let rejected = clients.fail_additions(&mut grown, 12, 5500);
         assert!(rejected > 2, "{options}: {rejected} additions were rejected");
         grown.observe(&mut clients.looks);
         assert_figures_add_up(&mut clients.looks);
@@ -178,19 +151,14 @@ fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
             continue;
         }
 
-        // Removals succeed even if there is no memory for a smaller filter.
         let expected: Vec<u64> = grown.items.iter().copied().collect();
         for (index, &number) in expected.iter().enumerate() {
-            clients.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + index % 4));
-            let removed = clients.asks.run_words(&words([b"BF.DEL", b"grown", &item(number)]));
-            assert_eq!(removed, Reply::Integer(1), "{options}");
+            clients.remove_while_starving("BF.DEL grown", number);
             if index % 500 == 0 {
-                clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
                 let counts: Vec<u64> = many(&mut clients.looks, "BF.MCOUNT", "grown", &expected);
                 assert_eq!(counts.iter().sum::<u64>() as usize, expected.len() - 1 - index, "{options}");
             }
         }
-        clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
         let client = &mut clients.looks;
         assert_eq!(ask::<u64>(client, "BF.CARD grown"), 0);
         assert_eq!(ask::<Vec<f64>>(client, "BF.INFO grown FILL"), [0.0]);
@@ -227,19 +195,12 @@ fn each_request_for_memory_of_a_cuckoo_filter_may_fail_and_then_nothing_has_chan
             (2, words([b"RESTORE", b"new", b"0", &payload])),
             (of_layers(2), words([b"CF.LOADCHUNK", b"new", b"1", &header])),
         ];
-        let check = |clients: &mut Clients, least: u64, command: &Words| {
-            let requests = clients.fail_each_request(command);
-            let shown = String::from_utf8_lossy(&command[0]);
-            assert!(requests >= least, "{layout}: {shown} made {requests} requests");
-            run(&mut clients.looks, "DEL new").unwrap();
-        };
-        commands.iter().for_each(|(least, command)| check(&mut clients, *least, command));
+        clients.fail_all(layout, &commands);
         // These requests grow with the number of items in a command. The filter itself does not grow.
         clients.least = LEAST;
         run(&mut clients.looks, &format!("CF.RESERVE wide 500000 EXPANSION 0 {flags}")).unwrap();
-        let items = |command: &str, numbers: Range<u64>| split(command).into_iter().chain(numbers.map(item)).collect();
-        check(&mut clients, 2, &items("CF.INSERT wide ITEMS", 0..70_000));
-        check(&mut clients, 2, &items("CF.INSERTNX wide ITEMS", 30_000..100_000));
+        let inserting = [("CF.INSERT wide ITEMS", 0..70_000), ("CF.INSERTNX wide ITEMS", 30_000..100_000)];
+        clients.fail_all(layout, &inserting.map(|(command, numbers)| (2, items(command, numbers))));
         clients.least = if is_classic { LEAST } else { LEAST_OF_TABLES };
         for (cursor, data) in &dump {
             let loaded = clients.asks.load_chunk_of(Family::Cuckoo, "new", *cursor, data);
@@ -248,28 +209,8 @@ fn each_request_for_memory_of_a_cuckoo_filter_may_fail_and_then_nothing_has_chan
         let load = words([b"CF.LOADCHUNK", b"new", cursor.to_string().as_bytes(), &chunk]);
         assert!(clients.fail_each_request(&load) >= u64::from(!is_classic), "{layout}");
         assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
-        // Adds single items, until two additions have needed memory.
-        let (mut next, mut rejected) = (1_000_000, 0);
-        while rejected < 2 {
-            let command = words([b"CF.ADD", b"grown", &item(next)]);
-            clients.asks.run(&format!("BF.STARVE key 1 {}", clients.least));
-            let reply = clients.asks.run_words(&command);
-            clients.asks.run(&format!("BF.STARVE key 0 {}", clients.least));
-            if reply.is_error() {
-                assert_eq!(reply, Reply::error(grow::SYSTEM));
-                assert!(clients.fail_each_request(&command) > 0);
-                rejected += 1;
-            }
-            grown.items.insert(next);
-            next += 1;
-        }
-        // Removals succeed even if there is no memory for a smaller filter.
-        for number in 0..500 {
-            clients.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + number % 4));
-            let removed = clients.asks.run_words(&words([b"CF.DEL", b"wide", &item(number)]));
-            assert_eq!(removed, Reply::Integer(1), "{layout}");
-        }
-        clients.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+        assert_eq!(clients.fail_additions(&mut grown, 2, usize::MAX), 2);
+        (0..500).for_each(|number| clients.remove_while_starving("CF.DEL wide", number));
         let client = &mut clients.looks;
         grown.observe(client);
         let mut wide = FilterModel::cuckoo("wide");
@@ -278,8 +219,7 @@ fn each_request_for_memory_of_a_cuckoo_filter_may_fail_and_then_nothing_has_chan
         wide.observe(client);
         assert_figures_add_up(client);
         let mut reader = replica.connect();
-        wait_for_replica(client, &mut reader);
-        assert_eq!(digest(&mut reader), digest(client), "{layout}");
+        assert_synchronized(client, &mut reader, layout);
         run(client, "FLUSHALL").unwrap();
     }
 }

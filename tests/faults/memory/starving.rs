@@ -3,7 +3,11 @@
 use redis::Connection;
 
 use crate::memory::filling::Words;
+use testkit::command::with_items;
+use testkit::filter_model::FilterModel;
 use testkit::info::{digest, used_memory};
+use testkit::memory::grow;
+use testkit::run;
 use testkit::server::wait_until;
 use testkit::wire::{Reply, Wire};
 
@@ -52,5 +56,46 @@ impl Clients {
             wait_until(&returned, || used_memory(&mut self.looks) < used + TIMES * least.max(LEAST / 8) / 2);
         }
         unreachable!("all commands succeed in the end")
+    }
+
+    /// Fails each request of commands, given with the least number of their requests. Deletes the key `new` after each.
+    pub(crate) fn fail_all(&mut self, case: &str, commands: &[(u64, Words)]) {
+        for (least, command) in commands {
+            let requests = self.fail_each_request(command);
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert!(requests >= *least, "{case}: {shown} made {requests} requests");
+            run(&mut self.looks, "DEL new").unwrap();
+        }
+    }
+
+    /// Adds items to the filter `grown` one by one, until `rejected` additions have needed memory and failed, or the
+    /// filter has `most` items.
+    pub(crate) fn fail_additions(&mut self, grown: &mut FilterModel, rejected: u64, most: usize) -> u64 {
+        let command = format!("{}.ADD grown", grown.family.prefix());
+        let mut failures = 0;
+        for number in 1_000_000.. {
+            if failures == rejected || grown.items.len() == most {
+                break;
+            }
+            let command = with_items(&command, &[number]);
+            self.asks.run(&format!("BF.STARVE key 1 {}", self.least));
+            let reply = self.asks.run_words(&command);
+            self.asks.run(&format!("BF.STARVE key 0 {}", self.least));
+            if reply.is_error() {
+                assert_eq!(reply, Reply::error(grow::SYSTEM));
+                assert!(self.fail_each_request(&command) > 0);
+                failures += 1;
+            }
+            grown.items.insert(number);
+        }
+        failures
+    }
+
+    /// Removes an item by a command, given up to the item, while one of the first requests for memory fails. Removals
+    /// succeed even if there is no memory for a smaller filter.
+    pub(crate) fn remove_while_starving(&mut self, command: &str, number: u64) {
+        self.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + number % 4));
+        assert_eq!(self.asks.run_words(&with_items(command, &[number])), Reply::Integer(1), "{command} {number}");
+        self.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
     }
 }
