@@ -3,7 +3,6 @@
 
 mod crash;
 mod damage;
-mod disk;
 mod forgery;
 mod memory;
 mod recorded;

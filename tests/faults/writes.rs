@@ -16,7 +16,6 @@ use std::thread;
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
-use super::disk::observe_all;
 use testkit::command::try_many;
 use testkit::failing_writes::{FailingWrites, Fault, PIPES};
 use testkit::filter_model::{FilterModel, various};
@@ -24,7 +23,7 @@ use testkit::info::{digest, info};
 use testkit::persistence::{aof_files, aof_rewrite_succeeds, bgsave_succeeds, rewrite_aof};
 use testkit::replication::{follow, wait_for_replica};
 use testkit::server::{wait_until, with_aof, with_debug};
-use testkit::{Setup, ask, copy_of, run};
+use testkit::{Setup, ask, copy_of, error, run};
 
 /// The number of calls at the end of an operation that always fail.
 const LAST: u64 = 8;
@@ -154,7 +153,7 @@ impl Filters {
 
     /// Panics unless the server has all items.
     fn check(&self, client: &mut Connection) {
-        observe_all(&self.models, client);
+        self.models.iter().for_each(|model| drop(model.observe(client)));
     }
 }
 
@@ -236,6 +235,29 @@ fn an_acknowledged_addition_is_in_the_log_whichever_write_fails() {
         assert!(are_added || attempt.failed.get(), "{attempt}");
     });
     filters.check(&mut start().connect());
+}
+
+/// The first write is short, so half of a command is in the file.
+#[test]
+fn while_the_disk_is_full_all_items_stay_in_memory_and_then_they_are_logged() {
+    let disk = Disk::new();
+    let server = disk.of(with_aof("yes")).start();
+    let mut client = server.connect();
+    let mut filters = Filters::create(&mut client);
+    let written = filters.clone();
+    disk.writes.plan(1, Fault::FULL_DISK);
+    wait_until("an addition is rejected", || !filters.add(&mut client));
+    assert!(error(&mut client, "BF.ADD doubled item").starts_with("MISCONF"));
+    assert_eq!(info(&mut client, "persistence", "aof_last_write_status"), "err");
+    assert!(server.log().contains("No space left on device"), "{}", server.log());
+    filters.check(&mut client);
+    disk.check(with_aof("yes"), &written);
+
+    disk.writes.clear();
+    wait_until("the log is written", || info(&mut client, "persistence", "aof_last_write_status") == "ok");
+    assert!(filters.add(&mut client));
+    filters.check(&mut client);
+    disk.check(with_aof("yes"), &filters);
 }
 
 #[test]
