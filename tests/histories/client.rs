@@ -3,14 +3,15 @@
 
 use redis::Value;
 
-use models::history::{Action, Added, FOREVER, PRESENT, Rule, UNKNOWN};
+use models::history::{Action, Added, PRESENT, Rule, UNKNOWN};
+use models::kinds::{Addition, Kind};
 use models::random::Random;
+use testkit::command::with_items;
 use testkit::error_text;
-use testkit::filter_model::Family;
 
 use crate::connection::Client;
 use crate::group::Group;
-use crate::kinds::{EXPIRING, ITEMS, Kind, unpacked, with_items, with_packed};
+use crate::kinds::{EXPIRING, ITEMS, additions, keys, merges, unpacked, with_packed};
 use crate::record::Time;
 
 /// The maximum number of items in a command.
@@ -52,7 +53,7 @@ impl<'a> Worker<'a> {
         let server = if self.random.chance(95) { self.group.master() } else { any };
         match self.random.below(100) {
             0..50 => self.add(server, kind),
-            50..62 if kind.counts => self.remove(server, kind),
+            50..62 if kind.counts() => self.remove(server, kind),
             62..72 => self.combine(server, kind),
             72..74 => self.clear(server, kind),
             74..78 => self.expire(server, kind),
@@ -66,20 +67,20 @@ impl<'a> Worker<'a> {
 
     fn add(&mut self, server: usize, kind: &Kind) {
         let number = self.random.below(3) as usize;
-        let key = &kind.keys()[number];
+        let key = &keys(kind)[number];
         // Sentinels may promote a replica that has no filters any more.
         let may_create = number == EXPIRING || self.group.sentinels.is_some();
-        let command = self.random.one_of(kind.additions(may_create));
+        let command = self.random.one_of(additions(kind, may_create));
         let mut items = self.items(BATCH);
         let waits = self.random.chance(40);
         let mut expiry = None;
         let mut ttl = None;
         let words = if command.contains("INSERT") {
             expiry = (number == EXPIRING).then(|| self.random.one_of(&[500, 900]));
-            ttl = kind.window.filter(|_| self.random.chance(50)).map(|window| window / 2);
+            ttl = kind.window().filter(|_| self.random.chance(50)).map(|window| window / 2);
             let option = |name, seconds: Option<u64>| seconds.map(|seconds| format!("{name} {seconds}"));
             let options = [option("EX", expiry), option("TTL", ttl)].into_iter().flatten().collect::<Vec<_>>();
-            with_items(&kind.inserting(command, key, &options.join(" ")), &items)
+            with_items(&format!("{} {} ITEMS", kind.inserting(command, key), options.join(" ")), &items)
         } else if command == "BF.ADDPACKED" {
             with_packed(&format!("{command} {key}"), &items)
         } else {
@@ -93,16 +94,10 @@ impl<'a> Worker<'a> {
             // It only holds if this command created the filter, which nobody knows.
             self.note_expiry(&call, &outcome, earliest + seconds * 1000);
         }
-        let until = ttl.or(kind.window).map_or(FOREVER, |seconds| earliest + seconds * 1000);
         let unknown = |key| Action::Add { key, items: Vec::new(), copies: 1 };
         let Some(replies) = self.numbers(&call, outcome, items.len(), unknown) else { return };
-        let is_bloom = kind.family == Family::Bloom;
-        // A present item is counted, or remembered for a time that begins now. Or nothing happens.
-        let remembers_present = is_bloom && (!kind.only_new || ttl.is_some());
-        let says_absent = is_bloom || command.ends_with("NX");
-        let added = items.iter().zip(replies).filter(|&(_, reply)| reply == 1 || reply == 0 && remembers_present);
-        let added = added.map(|(&item, reply)| Added { item, was_absent: reply == 1 && says_absent, until }).collect();
-        self.note_addition(call, added, waits);
+        let addition = Addition { time: earliest, ttl, is_nx: command.ends_with("NX") };
+        self.note_addition(call, kind.promised(addition, &items, &replies), waits);
     }
 
     /// Records an addition. With `waits`, first waits until a majority of the servers has it.
@@ -122,16 +117,16 @@ impl<'a> Worker<'a> {
     }
 
     fn remove(&mut self, server: usize, kind: &Kind) {
-        let key = &kind.keys()[self.random.below(3) as usize];
+        let key = &keys(kind)[self.random.below(3) as usize];
         let mut items = self.items(BATCH);
         let form = self.random.below(3);
-        if kind.family == Family::Cuckoo || form == 0 {
+        if kind.is_cuckoo() || form == 0 {
             items.truncate(1);
         }
-        let words = match (kind.family, form) {
-            (Family::Bloom, 1) => with_items(&format!("BF.MDEL {key}"), &items),
-            (Family::Bloom, 2) => with_packed(&format!("BF.DELPACKED {key}"), &items),
-            (family, _) => with_items(&format!("{}.DEL {key}", family.prefix()), &items),
+        let words = match form {
+            1 if !kind.is_cuckoo() => with_items(&format!("BF.MDEL {key}"), &items),
+            2 if !kind.is_cuckoo() => with_packed(&format!("BF.DELPACKED {key}"), &items),
+            _ => with_items(&format!("{}.DEL {key}", kind.prefix()), &items),
         };
         let call = self.call(server, key);
         let outcome = self.send(server, &words);
@@ -145,16 +140,18 @@ impl<'a> Worker<'a> {
 
     /// Merges one of the two filters that always exist into the other, or copies it.
     fn combine(&mut self, server: usize, kind: &Kind) {
-        let [mut from, mut to, _] = kind.keys();
+        let [mut from, mut to, _] = keys(kind);
         if self.random.chance(50) {
             std::mem::swap(&mut from, &mut to);
         }
         let merge = format!("BF.MERGE {to} 1 {from}");
         let both = vec![to.clone(), from.clone()];
         let (command, sources, rule) = match self.random.below(5) {
-            0 | 1 if kind.merges => (merge, vec![from], Rule::Union),
-            2 if kind.merges => (format!("{merge} REPLACE"), vec![from], Rule::Replace),
-            3 if kind.intersects => (format!("{merge} INTERSECT"), both, Rule::Intersect),
+            0 | 1 if merges(kind) => (merge, vec![from], Rule::Union),
+            2 if merges(kind) => (format!("{merge} REPLACE"), vec![from], Rule::Replace),
+            3 if merges(kind) && kind.options.contains("NONSCALING") => {
+                (format!("{merge} INTERSECT"), both, Rule::Intersect)
+            }
             _ => (format!("COPY {from} {to} REPLACE"), vec![from], Rule::Replace),
         };
         let call = self.call(server, &to);
@@ -169,7 +166,7 @@ impl<'a> Worker<'a> {
     /// Deletes a key. One that always exists is created again at the same moment.
     fn clear(&mut self, server: usize, kind: &Kind) {
         let key = self.random.below(3) as usize;
-        let name = &kind.keys()[key];
+        let name = &keys(kind)[key];
         let words = if key == EXPIRING {
             with_items(&format!("DEL {name}"), &[])
         } else {
@@ -187,7 +184,7 @@ impl<'a> Worker<'a> {
     }
 
     fn expire(&mut self, server: usize, kind: &Kind) {
-        let [_, _, key] = kind.keys();
+        let [_, _, key] = keys(kind);
         let seconds = self.random.one_of(&[1, 400, 500, 600, 700, 800]);
         let call = self.call(server, &key);
         let outcome = self.send(server, &with_items(&format!("EXPIRE {key} {seconds}"), &[]));
@@ -209,18 +206,17 @@ impl<'a> Worker<'a> {
 
     /// Looks items up. A server that has no data may reject this.
     pub(crate) fn read(&mut self, server: usize, kind: &Kind, number: usize, items: &[u64]) {
-        let key = &kind.keys()[number];
-        let prefix = kind.family.prefix();
-        let counts = kind.counts && self.random.chance(70);
-        if counts && kind.family == Family::Cuckoo && items.len() > 1 {
+        let key = &keys(kind)[number];
+        let counts = kind.counts() && self.random.chance(70);
+        if counts && kind.is_cuckoo() && items.len() > 1 {
             // CF.COUNT takes one item.
             return items.chunks(1).for_each(|item| self.read(server, kind, number, item));
         }
-        let words = match kind.family {
-            Family::Bloom if counts => with_items(&format!("BF.MCOUNT {key}"), items),
-            Family::Bloom if self.random.chance(30) => with_packed(&format!("BF.EXISTSPACKED {key}"), items),
-            Family::Cuckoo if counts => with_items(&format!("CF.COUNT {key}"), items),
-            _ => with_items(&format!("{prefix}.MEXISTS {key}"), items),
+        let words = match kind.is_cuckoo() {
+            false if counts => with_items(&format!("BF.MCOUNT {key}"), items),
+            false if self.random.chance(30) => with_packed(&format!("BF.EXISTSPACKED {key}"), items),
+            true if counts => with_items(&format!("CF.COUNT {key}"), items),
+            _ => with_items(&format!("{}.MEXISTS {key}", kind.prefix()), items),
         };
         let shows_counts = words[0].ends_with(b"COUNT");
         let call = self.call(server, key);

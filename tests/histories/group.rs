@@ -20,9 +20,10 @@ use testkit::server::{wait_until, with_debug};
 use testkit::{Server, Setup};
 
 use crate::connection::Client;
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::KINDS;
 use crate::record::{Record, Time};
 use crate::sentinels::Sentinels;
+use models::kinds::Kind;
 
 /// The number of kinds of filters in a history, so that each filter gets many commands.
 const USED_KINDS: usize = 4;

@@ -17,7 +17,7 @@ use testkit::server::wait_until;
 use crate::client::Worker;
 use crate::connection::{Client, Replication};
 use crate::group::Group;
-use crate::kinds::{EXPIRING, ITEMS};
+use crate::kinds::{EXPIRING, ITEMS, keys};
 use crate::schedule::trouble;
 use crate::watch::{Progress, synchronizations, watch};
 
@@ -33,7 +33,7 @@ const ALARMS: [&str; 3] = ["internal error", "BUG REPORT", "panicked"];
 pub(crate) fn play(seed: u64) -> Result<usize, String> {
     let mut random = Random(seed);
     let group = Group::start(&mut random, seed.is_multiple_of(10));
-    for (kind, key) in group.kinds.iter().flat_map(|kind| kind.keys().into_iter().take(2).map(move |key| (kind, key))) {
+    for (kind, key) in group.kinds.iter().flat_map(|kind| keys(kind).into_iter().take(2).map(move |key| (kind, key))) {
         group.command(0, &kind.reserving(&key));
     }
     settle(&group);
@@ -143,7 +143,7 @@ fn compare(group: &Group, worker: &mut Worker) -> bool {
     let Settled { master, .. } = settle(group);
     // No key expires while digests are compared.
     let mut client = Client::new(group, master);
-    if group.kinds.iter().any(|kind| client.ask(&format!("PERSIST {}", kind.keys()[EXPIRING])).is_none()) {
+    if group.kinds.iter().any(|kind| client.ask(&format!("PERSIST {}", keys(kind)[EXPIRING])).is_none()) {
         return false;
     }
     let settled = settle(group);
@@ -157,7 +157,7 @@ fn compare(group: &Group, worker: &mut Worker) -> bool {
         }
     }
     let digests = (0..group.size()).map(|server| {
-        let keys = group.kinds.iter().flat_map(|kind| kind.keys());
+        let keys = group.kinds.iter().flat_map(|kind| keys(kind));
         keys.map(|key| (key.clone(), group.digest(server, &key))).collect::<BTreeMap<_, _>>()
     });
     let digests = digests.collect();

@@ -12,6 +12,7 @@ use models::history::Action;
 
 use crate::connection::{Client, Replication};
 use crate::group::Group;
+use crate::kinds::keys;
 use crate::record::Time;
 
 /// The pause between two looks.
@@ -118,7 +119,7 @@ impl Watcher<'_> {
 
     /// Records the time of a master's clock as that of an empty addition.
     fn tick(&mut self, now: Time) {
-        for [_, _, key] in self.group.kinds.iter().map(|kind| kind.keys()).filter(|_| self.may_be_master) {
+        for [_, _, key] in self.group.kinds.iter().map(|kind| keys(kind)).filter(|_| self.may_be_master) {
             let action = Action::Add { key, items: Vec::new(), copies: 1 };
             self.group.record.note_during(self.server, self.ticked..now, action);
         }

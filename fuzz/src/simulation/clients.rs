@@ -1,6 +1,8 @@
 //! The commands of clients: see [`super`].
 
-use models::history::{Action, Added, Event, FOREVER, PRESENT, Rule, UNKNOWN};
+use models::history::{Action, Event, PRESENT, Rule, UNKNOWN};
+use models::kinds::Remembers::{Since, SinceLast};
+use models::kinds::{Addition, Kind, Remembers};
 use testkit::packing::Packing;
 
 use super::{JUMP, Simulation, line};
@@ -19,107 +21,35 @@ const PACKINGS: &[Packing] = &[Packing::Offsets(5), Packing::Offsets64(1 << 40),
 /// The error rate of all filters. No item is a false positive, except in classic cuckoo filters.
 const RATE: &str = "0.000000000001";
 
-/// A kind of filters. All keys of a kind have the same options, so that they can be merged.
-#[derive(Clone, Copy)]
-pub(super) struct Kind {
-    name: &'static str,
-    capacity: u64,
-    options: &'static str,
-    remembers: Remembers,
-}
-
-/// The promise of a filter about its items.
-#[derive(Clone, Copy, PartialEq)]
-enum Remembers {
-    /// Each item.
-    All,
-    /// Each occurrence of an item, until it is removed.
-    Counts,
-    /// Each item for so many seconds, from its first addition.
-    Since(u64),
-    /// Each item for so many seconds, from its last addition.
-    SinceLast(u64),
-    /// Nothing that the replies show: further items decide when one is forgotten.
-    Unknown,
-}
+const KIND: Kind = Kind { name: "", error_rate: RATE, capacity: 10, options: "", remembers: Remembers::All };
+const COUNTING: Kind = Kind { remembers: Remembers::Counts, ..KIND };
 
 #[rustfmt::skip]
 pub(super) const KINDS: &[Kind] = &[
-    Kind { name: "plain", capacity: 1500, options: "SEED 1", remembers: Remembers::All },
-    Kind { name: "growing", capacity: 5, options: "SEED 2", remembers: Remembers::All },
-    Kind { name: "fixed", capacity: 100, options: "NONSCALING SEED 3", remembers: Remembers::All },
-    Kind { name: "counting", capacity: 10, options: "COUNTING SEED 4", remembers: Remembers::Counts },
-    Kind { name: "window", capacity: 50, options: "WINDOW 900 SLICES 4 SEED 5", remembers: Remembers::Since(900) },
-    Kind { name: "refresh", capacity: 9, options: "WINDOW 90 REFRESH SEED 6", remembers: Remembers::SinceLast(90) },
-    Kind { name: "rolling", capacity: 90, options: "ROLLING SEED 7", remembers: Remembers::Unknown },
-    Kind { name: "both", capacity: 90, options: "WINDOW 600 ROLLING SEED 8", remembers: Remembers::Unknown },
-    Kind { name: "classic", capacity: 10, options: "EXPANSION 2 LAYOUT classic", remembers: Remembers::All },
-    Kind { name: "valkey", capacity: 10, options: "SEED abcdefghijklmnopqrstuvwxyz012345", remembers: Remembers::All },
-    Kind { name: "cuckoo", capacity: 20, options: "ERROR 0.000000000001 SEED 9", remembers: Remembers::Counts },
-    Kind { name: CLASSIC_CUCKOO, capacity: 20, options: "EXPANSION 2 LAYOUT classic", remembers: Remembers::Counts },
+    Kind { name: "plain", capacity: 1500, options: "SEED 1", ..KIND },
+    Kind { name: "growing", capacity: 5, options: "SEED 2", ..KIND },
+    Kind { name: "fixed", capacity: 100, options: "NONSCALING SEED 3", ..KIND },
+    Kind { name: "counting", options: "COUNTING SEED 4", ..COUNTING },
+    Kind { name: "window", capacity: 50, options: "WINDOW 900 SLICES 4 SEED 5", remembers: Since(900), ..KIND },
+    Kind { name: "refresh", capacity: 9, options: "WINDOW 90 REFRESH SEED 6", remembers: SinceLast(90), ..KIND },
+    Kind { name: "rolling", capacity: 90, options: "ROLLING SEED 7", remembers: Remembers::Unknown, ..KIND },
+    Kind { name: "both", capacity: 90, options: "WINDOW 600 ROLLING SEED 8", remembers: Remembers::Unknown, ..KIND },
+    Kind { name: "classic", options: "EXPANSION 2 LAYOUT classic", ..KIND },
+    Kind { name: "valkey", options: "SEED abcdefghijklmnopqrstuvwxyz012345", ..KIND },
+    Kind { name: "cuckoo", capacity: 20, options: "ERROR 0.000000000001 SEED 9", ..COUNTING },
+    Kind { name: CLASSIC_CUCKOO, capacity: 20, options: "EXPANSION 2 LAYOUT classic", ..COUNTING },
 ];
 
 const CLASSIC_CUCKOO: &str = "classic-cuckoo";
 
-impl Kind {
-    pub(super) fn keys(&self) -> [String; 2] {
-        [1, 2].map(|number| format!("{}-{number}", self.name))
-    }
-
-    fn is_cuckoo(self) -> bool {
-        self.name.ends_with("cuckoo")
-    }
-
-    fn prefix(self) -> &'static str {
-        if self.is_cuckoo() { "CF" } else { "BF" }
-    }
-
-    fn counts(self) -> bool {
-        self.remembers == Remembers::Counts
-    }
-
-    /// Returns the seconds for which items are remembered, if they are forgotten by time.
-    fn window(self) -> Option<u64> {
-        match self.remembers {
-            Remembers::Since(window) | Remembers::SinceLast(window) => Some(window),
-            _ => None,
-        }
-    }
-
-    /// Returns what the removal of items does. Where it may remove others, nothing is certain any more.
-    fn removal(self, key: &str, items: Vec<u64>) -> Action {
-        let key = key.to_owned();
-        if self.name == CLASSIC_CUCKOO { Action::Clear { key } } else { Action::Remove { key, items } }
-    }
+pub(super) fn keys(kind: Kind) -> [String; 2] {
+    [1, 2].map(|number| format!("{}-{number}", kind.name))
 }
 
-/// An addition of items, with the options that change what its replies promise.
-struct Addition {
-    kind: Kind,
-    numbers: Vec<u64>,
-    /// The time of the addition.
-    time: u64,
-    /// The time to live of the items in seconds.
-    ttl: Option<u64>,
-    /// True if items that are present are not added again.
-    is_nx: bool,
-}
-
-impl Addition {
-    /// Returns what must be present after the replies.
-    fn promised(&self, replies: Vec<i64>) -> Vec<Added> {
-        let is_new = |reply: i64| reply == 1;
-        let is_promised = |reply: i64| match self.kind.remembers {
-            Remembers::Counts if self.is_nx || self.kind.is_cuckoo() => is_new(reply),
-            Remembers::All | Remembers::Counts | Remembers::SinceLast(_) => true,
-            Remembers::Since(_) => is_new(reply) || self.ttl.is_some(),
-            Remembers::Unknown => false,
-        };
-        let was_absent = |reply: i64| is_new(reply) && (self.is_nx || !self.kind.is_cuckoo());
-        let until = self.ttl.or(self.kind.window()).map_or(FOREVER, |seconds| self.time + 1000 * seconds);
-        let added = self.numbers.iter().zip(replies).filter(|&(_, reply)| is_promised(reply));
-        added.map(|(&item, reply)| Added { item, was_absent: was_absent(reply), until }).collect()
-    }
+/// Returns what the removal of items does. Where it may remove others, nothing is certain any more.
+fn removal(kind: Kind, key: &str, items: Vec<u64>) -> Action {
+    let key = key.to_owned();
+    if kind.name == CLASSIC_CUCKOO { Action::Clear { key } } else { Action::Remove { key, items } }
 }
 
 impl Simulation {
@@ -129,7 +59,7 @@ impl Simulation {
         let server = if self.random.chance(80) { self.cluster.master } else { self.random.one_of(&masters) };
         self.delete_expired(server);
         let kind = self.random.one_of(&self.kinds);
-        let [one, two] = kind.keys();
+        let [one, two] = keys(kind);
         let [key, other] = if self.random.chance(50) { [&one, &two] } else { [&two, &one] };
         let exists = server::data_type(server, key.as_bytes()).is_some();
         match self.random.below(100) {
@@ -194,9 +124,8 @@ impl Simulation {
     }
 
     fn create(&mut self, server: usize, kind: Kind, key: &str) {
-        let rate = if kind.is_cuckoo() { "" } else { RATE };
         let expiry = if self.random.chance(10) { format!("PX {}", 1 + self.random.below(JUMP)) } else { String::new() };
-        let command = format!("{}.RESERVE {key} {rate} {} {} {expiry}", kind.prefix(), kind.capacity, kind.options);
+        let command = format!("{} {expiry}", kind.reserving(key));
         if !self.send(server, &line(&command)).is_error() {
             self.record(server, Action::Clear { key: key.to_owned() });
             self.record_expiry(server, key);
@@ -216,13 +145,13 @@ impl Simulation {
         let ttl = kind.window().filter(|_| self.random.chance(30)).map(|window| 1 + self.random.below(window));
         let age = kind.window().filter(|_| self.random.chance(10)).map(|window| self.random.below(1000 * window));
         let time = self.cluster.clock(server).cast_unsigned() - age.unwrap_or(0);
-        let mut addition = Addition { kind, numbers: self.some_items(), time, ttl, is_nx };
+        let mut numbers = self.some_items();
         let nx = if is_nx { "NX" } else { "" };
         let when = [ttl.map(|ttl| format!("TTL {ttl}")), age.map(|_| format!("AT {time}"))];
         let when = when.into_iter().flatten().collect::<Vec<_>>().join(" ");
         let form = self.random.below(4);
         if form == 0 {
-            addition.numbers.truncate(1);
+            numbers.truncate(1);
         }
         let exists = server::data_type(server, key.as_bytes()).is_some();
         let is_packed = form == 2 && exists && !kind.is_cuckoo() && !is_nx;
@@ -232,17 +161,14 @@ impl Simulation {
             0 if exists && !is_nx && when.is_empty() => format!("BF.ADD {key}"),
             1 if exists && !is_nx && when.is_empty() => format!("BF.MADD {key}"),
             _ if is_packed => format!("BF.ADDPACKED {key} {when}"),
-            _ => {
-                let creation = format!("CAPACITY {} ERROR {RATE} {}", kind.capacity, kind.options);
-                format!("BF.INSERT {key} {creation} {nx} {when} ITEMS")
-            }
+            _ => format!("{} {nx} {when} ITEMS", kind.inserting("BF.INSERT", key)),
         };
-        let words = self.with_items(&start, &addition.numbers, is_packed);
+        let words = self.with_items(&start, &numbers, is_packed);
         let nothing_certain = Action::Add { key: key.to_owned(), items: Vec::new(), copies: 1 };
         let reply = self.send_until_reply(server, &words, nothing_certain);
         let invoked = self.cluster.tick;
-        let replies = if is_packed { unpacked(&reply, addition.numbers.len()) } else { reply.integers() };
-        let items = addition.promised(replies);
+        let replies = if is_packed { unpacked(&reply, numbers.len()) } else { reply.integers() };
+        let items = kind.promised(Addition { time, ttl, is_nx }, &numbers, &replies);
         let copies = if server == self.cluster.master && self.random.chance(15) { self.wait() } else { 1 };
         self.cluster.tick += 1;
         self.cluster.record(server, invoked, Action::Add { key: key.to_owned(), items, copies });
@@ -273,12 +199,12 @@ impl Simulation {
             numbers.truncate(1);
         }
         let words = self.with_items(&format!("{}.{verb} {key}", kind.prefix()), &numbers, is_packed);
-        let reply = self.send_until_reply(server, &words, kind.removal(key, numbers.clone()));
+        let reply = self.send_until_reply(server, &words, removal(kind, key, numbers.clone()));
         let replies = if is_packed { unpacked(&reply, numbers.len()) } else { reply.integers() };
         let removed = numbers.into_iter().zip(replies).filter(|(_, reply)| *reply == 1);
         let removed: Vec<_> = removed.map(|(number, _)| number).collect();
         if !removed.is_empty() {
-            self.record(server, kind.removal(key, removed));
+            self.record(server, removal(kind, key, removed));
         }
     }
 

@@ -40,11 +40,12 @@ mod cluster;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use models::history::judge;
+use models::kinds::Kind;
 use models::random::Random;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::server::Words;
-use clients::{ITEMS, KINDS, Kind};
+use clients::{ITEMS, KINDS, keys};
 use cluster::Cluster;
 
 /// The number of kinds of filters in a run, which may be equal. With few, each filter gets many commands.
@@ -120,7 +121,7 @@ impl Simulation {
         let all: Vec<u64> = (0..ITEMS).collect();
         for server in 0..self.cluster.len() {
             for kind in self.kinds {
-                kind.keys().iter().for_each(|key| self.look_up(server, kind, key, &all));
+                keys(kind).iter().for_each(|key| self.look_up(server, kind, key, &all));
             }
         }
     }
