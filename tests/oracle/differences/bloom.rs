@@ -20,52 +20,71 @@ fn exists_and_mexists_reject_a_key_of_another_type_and_redisbloom_finds_no_items
     }
 }
 
+const EXISTS: &str = "ERR item exists";
+const NOTHING: &str = "ERR unknown option 'NOTHING': correct or remove it";
+const SCALING: &str = "ERR unknown option 'SCALING': correct or remove it";
+const BAD_EXPANSION: &str = "ERR expansion should be greater or equal to 1";
+const FIXED: &str = "Nonscaling filters cannot expand";
+
+const CASES: &[Case] = {
+    use Difference::*;
+    &[
+        (UnknownOptionIsRejected, "BF.RESERVE one 0.01 100 NOTHING", "OK", NOTHING),
+        (UnknownOptionIsRejected, "BF.RESERVE two 0.01 100 EXPANSION 2 SCALING", "OK", SCALING),
+        (RepeatedOptionIsRejected, "BF.RESERVE first 0.01 100 NONSCALING NONSCALING", "OK", REPEATED),
+        (RepeatedOptionIsRejected, "BF.RESERVE first 0.01 100 EXPANSION 2 EXPANSION", EXISTS, "ERR no expansion"),
+        (RepeatedOptionIsRejected, "BF.INSERT last CAPACITY 5 CAPACITY 6 ITEMS a", "[1]", REPEATED),
+        (FurtherOptions, "BF.INSERT seeded SEED 42 ITEMS item", UNKNOWN, "[1]"),
+        (FurtherOptions, "BF.INSERT seeded SEED x ITEMS item", UNKNOWN, BAD_SEED),
+        (FurtherOptions, "BF.RESERVE ignored-seed 0.01 100 SEED x", "OK", BAD_SEED),
+        (FurtherOptions, "BF.INSERT classic LAYOUT classic ITEMS item", UNKNOWN, "[1]"),
+        (FurtherOptions, "BF.INSERT flat LAYOUT flat ITEMS item", UNKNOWN, BAD_LAYOUT),
+        (FurtherOptions, "BF.RESERVE ignored-layout 0.01 100 LAYOUT flat", "OK", BAD_LAYOUT),
+        (KeyIsNotAnOption, "BF.RESERVE expansion 0.01 100", "ERR bad expansion", "OK"),
+        (KeyIsNotAnOption, "BF.RESERVE NONSCALING 0.01 100 EXPANSION 3", FIXED, "OK"),
+        (OptionsAreWholeWords, "BF.INSERT item ITEM a", "[1]", UNKNOWN),
+        (OptionsAreWholeWords, "BF.INSERT copacity COPACITY 5 ITEMS a", "[1]", UNKNOWN),
+        (OptionsAreWholeWords, "BF.INSERT errors ERRORS 0.1 ITEMS a", "[1]", UNKNOWN),
+        (OptionsAreWholeWords, "BF.INSERT expand EXPAND 2 ITEMS a", "[1]", UNKNOWN),
+        (OptionsAreWholeWords, "BF.INSERT no NO ITEMS a", "[1]", UNKNOWN),
+        (OptionsAreWholeWords, "BF.INSERT nos NOS ITEMS a", "[1]", UNKNOWN),
+        (OptionsAreWholeWords, "BF.INSERT absent NOCX ITEMS a", "ERR not found", UNKNOWN),
+        (ExpansionIsNotTruncated, "BF.RESERVE cut 0.01 100 EXPANSION 4294967299", "OK", "ERR bad expansion"),
+        (ExpansionIsNotTruncated, "BF.INSERT none EXPANSION 4294967296 ITEMS a", "[1]", "Bad argument received"),
+        (ZeroExpansionIsNonscaling, "BF.RESERVE zero 0.01 100 EXPANSION 0", BAD_EXPANSION, "OK"),
+        (ZeroExpansionIsNonscaling, "BF.RESERVE both 0.01 100 EXPANSION 0 NONSCALING", FIXED, "OK"),
+        (ZeroExpansionIsNonscaling, "BF.INSERT zeroed EXPANSION 0 ITEMS x", "Bad argument received", "[1]"),
+        (CapacityDoesNotOverflow, "BF.RESERVE most 0.01 9223372036854775807", "OK", NO_MEMORY),
+        (CapacityDoesNotOverflow, "BF.INSERT most-too CAPACITY 9223372036854775807 ITEMS a", "[1]", NO_MEMORY),
+    ]
+};
+
+/// Similar lines with the same reply on both sides.
+const AGREED: &[(&str, &str)] = &[
+    ("BF.RESERVE agreed 2 100 NOTHING", "ERR (0 < error rate range < 1) "),
+    ("BF.RESERVE agreed 0.01 100 SEED 42", "OK"),
+    ("BF.RESERVE agreed-too 0.01 100 LAYOUT classic", "OK"),
+    ("BF.RESERVE wide 0.01 100 EXPANSION 4294967295", "OK"),
+    ("BF.RESERVE beyond 0.01 9223372036854775808", "ERR bad capacity"),
+    ("BF.INSERT beyond XYZ ITEMS item", UNKNOWN),
+];
+
 #[test]
-fn reserve_rejects_unknown_options_which_redisbloom_ignores() {
+fn lines_that_redisbloom_reads_in_another_way_get_these_replies() {
     let mut pair = Pair::start(Protocol::Resp2);
-    for (words, option) in
-        [("BF.RESERVE one 0.01 100 NOTHING", "NOTHING"), ("BF.RESERVE two 0.01 100 EXPANSION 2 SCALING", "SCALING")]
-    {
-        let (theirs, ours) = differ(&mut pair, Difference::UnknownOptionIsRejected, false, words);
-        assert_eq!((theirs, ours), (Reply::simple("OK"), unknown_option(option)));
+    assert_differ(&mut pair, CASES);
+    AGREED.iter().for_each(|(words, expected)| assert_eq!(pair.agree(words), reply(expected), "{words}"));
+    // RedisBloom's filters have what it read.
+    for (words, expected) in [("last CAPACITY", 6), ("cut EXPANSION", 3), ("none EXPANSION", 0)] {
+        assert_eq!(pair.run(&format!("BF.INFO {words}")).0, Reply::integers(&[expected]), "{words}");
     }
-    assert_eq!(pair.agree("BF.RESERVE one 2 100 NOTHING"), Reply::error("ERR (0 < error rate range < 1) "));
-    assert_eq!(pair.agree("BF.INSERT one XYZ ITEMS item"), Reply::error(UNKNOWN));
-}
-
-#[test]
-fn a_repeated_option_is_rejected_and_redisbloom_takes_one_of_both() {
-    let mut pair = Pair::start(Protocol::Resp2);
-    let difference = Difference::RepeatedOptionIsRejected;
-    let rejected = Reply::error(REPEATED);
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE first 0.01 100 NONSCALING NONSCALING");
-    assert_eq!((theirs, ours), (Reply::simple("OK"), rejected.clone()));
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT last CAPACITY 5 CAPACITY 6 ITEMS a");
-    assert_eq!((theirs, ours), (Reply::integers(&[1]), rejected.clone()));
-    assert_eq!(pair.run("BF.INFO last CAPACITY").0, Reply::integers(&[6]));
-    let words = "BF.RESERVE first 0.01 100 EXPANSION 2 EXPANSION";
-    let (theirs, ours) = differ(&mut pair, difference, false, words);
-    assert_eq!((theirs, ours), (Reply::error("ERR item exists"), Reply::error("ERR no expansion")));
-}
-
-#[test]
-fn seed_and_layout_are_options_which_redisbloom_does_not_know() {
-    let mut pair = Pair::start(Protocol::Resp2);
-    let difference = Difference::FurtherOptions;
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED 42 ITEMS item");
-    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::integers(&[1])));
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT key SEED x ITEMS item");
-    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::error(BAD_SEED)));
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE other 0.01 100 SEED x");
-    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error(BAD_SEED)));
-    assert_eq!(pair.agree("BF.RESERVE ignored 0.01 100 SEED 42"), Reply::simple("OK"));
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT classic LAYOUT classic ITEMS item");
-    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::integers(&[1])));
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT none LAYOUT flat ITEMS item");
-    assert_eq!((theirs, ours), (Reply::error(UNKNOWN), Reply::error(BAD_LAYOUT)));
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE third 0.01 100 LAYOUT flat");
-    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error(BAD_LAYOUT)));
-    assert_eq!(pair.agree("BF.RESERVE accepted 0.01 100 LAYOUT classic"), Reply::simple("OK"));
+    let layers = pair.run("BF.DEBUG most").0;
+    assert!(layers.elements()[1].text().starts_with("bytes:8 bits:64 "), "{layers:?}");
+    assert_eq!(pair.run("BF.INFO zero EXPANSION").1, Reply::Array(vec![Reply::NullBulk]));
+    pair.run("DEL NONSCALING");
+    assert_eq!(pair.agree("BF.RESERVE NONSCALING 0.01 100"), Reply::simple("OK"));
+    let replies = pair.run("BF.INFO NONSCALING EXPANSION");
+    assert_eq!(replies, (Reply::Array(vec![Reply::NullBulk]), Reply::integers(&[2])));
 }
 
 #[test]
@@ -80,77 +99,6 @@ fn reserve_accepts_seventeen_more_arguments_for_our_options() {
         many
     );
     assert_eq!(pair.run("BF.RESERVE key 0.01 100 1 2 3 4"), (many, unknown_option("1")));
-}
-
-#[test]
-fn a_key_may_be_named_like_an_option_which_redisbloom_reads_as_the_option() {
-    let mut pair = Pair::start(Protocol::Resp2);
-    let difference = Difference::KeyIsNotAnOption;
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE expansion 0.01 100");
-    assert_eq!((theirs, ours), (Reply::error("ERR bad expansion"), Reply::simple("OK")));
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE NONSCALING 0.01 100 EXPANSION 3");
-    assert_eq!((theirs, ours), (Reply::error("Nonscaling filters cannot expand"), Reply::simple("OK")));
-    pair.run("DEL NONSCALING");
-    assert_eq!(pair.agree("BF.RESERVE NONSCALING 0.01 100"), Reply::simple("OK"));
-    let (theirs, ours) = pair.run("BF.INFO NONSCALING EXPANSION");
-    assert_eq!((theirs, ours), (Reply::Array(vec![Reply::NullBulk]), Reply::integers(&[2])));
-}
-
-#[test]
-fn options_of_insert_are_whole_words_and_redisbloom_looks_at_their_first_letters() {
-    let mut pair = Pair::start(Protocol::Resp2);
-    for option in
-        ["ITEM a", "COPACITY 5 ITEMS a", "ERRORS 0.1 ITEMS a", "EXPAND 2 ITEMS a", "NO ITEMS a", "NOS ITEMS a"]
-    {
-        let words = format!("BF.INSERT {} {option}", option.split(' ').next().unwrap());
-        let (theirs, ours) = differ(&mut pair, Difference::OptionsAreWholeWords, false, &words);
-        assert_eq!((theirs, ours), (Reply::integers(&[1]), Reply::error(UNKNOWN)), "{option}");
-    }
-    let words = "BF.INSERT nokey NOCX ITEMS a";
-    let (theirs, ours) = differ(&mut pair, Difference::OptionsAreWholeWords, false, words);
-    assert_eq!((theirs, ours), (Reply::error("ERR not found"), Reply::error(UNKNOWN)));
-}
-
-#[test]
-fn an_expansion_beyond_32_bits_is_rejected_and_redisbloom_truncates_it() {
-    let mut pair = Pair::start(Protocol::Resp2);
-    let difference = Difference::ExpansionIsNotTruncated;
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.RESERVE key 0.01 100 EXPANSION 4294967299");
-    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error("ERR bad expansion")));
-    assert_eq!(pair.run("BF.INFO key EXPANSION").0, Reply::integers(&[3]));
-    let (theirs, ours) = differ(&mut pair, difference, false, "BF.INSERT other EXPANSION 4294967296 ITEMS a");
-    assert_eq!((theirs, ours), (Reply::integers(&[1]), Reply::error("Bad argument received")));
-    assert_eq!(pair.run("BF.INFO other EXPANSION").0, Reply::integers(&[0]));
-    assert_eq!(pair.agree("BF.RESERVE most 0.01 100 EXPANSION 4294967295"), Reply::simple("OK"));
-}
-
-#[test]
-fn an_expansion_of_0_means_nonscaling_and_redisbloom_rejects_it() {
-    let mut pair = Pair::start(Protocol::Resp2);
-    let difference = Difference::ZeroExpansionIsNonscaling;
-    for (words, rejected, reply) in [
-        ("BF.RESERVE a 0.01 100 EXPANSION 0", "ERR expansion should be greater or equal to 1", Reply::simple("OK")),
-        ("BF.RESERVE b 0.01 100 EXPANSION 0 NONSCALING", "Nonscaling filters cannot expand", Reply::simple("OK")),
-        ("BF.INSERT c EXPANSION 0 ITEMS x", "Bad argument received", Reply::integers(&[1])),
-    ] {
-        let (theirs, ours) = differ(&mut pair, difference, false, words);
-        assert_eq!((theirs, ours), (Reply::error(rejected), reply));
-    }
-    assert_eq!(pair.run("BF.INFO a EXPANSION").1, Reply::Array(vec![Reply::NullBulk]));
-}
-
-#[test]
-fn a_capacity_beyond_all_memory_is_rejected_and_overflows_in_redisbloom() {
-    let mut pair = Pair::start(Protocol::Resp2);
-    let difference = Difference::CapacityDoesNotOverflow;
-    let most = i64::MAX;
-    let (theirs, ours) = differ(&mut pair, difference, false, &format!("BF.RESERVE key 0.01 {most}"));
-    assert_eq!((theirs, ours), (Reply::simple("OK"), Reply::error(NO_MEMORY)));
-    let layers = pair.run("BF.DEBUG key").0;
-    assert!(layers.elements()[1].text().starts_with("bytes:8 bits:64 "), "{layers:?}");
-    let (theirs, ours) = differ(&mut pair, difference, false, &format!("BF.INSERT other CAPACITY {most} ITEMS a"));
-    assert_eq!((theirs, ours), (Reply::integers(&[1]), Reply::error(NO_MEMORY)));
-    assert_eq!(pair.agree("BF.RESERVE beyond 0.01 9223372036854775808"), Reply::error("ERR bad capacity"));
 }
 
 #[test]
