@@ -1,17 +1,16 @@
 //! Cuckoo filters of RedisBloom's older versions, and streams of random commands between both modules.
 
 use crate::compare::is_unsafe;
-use crate::exchange::filled::{add, words};
+use crate::exchange::filled::words;
 use crate::exchange::sides::{Starter, ours, theirs};
 use crate::lines::Line;
 use crate::lines::cuckoo::{KEYS, Lines};
 use models::random::Random;
-use testkit::filter_model::Family;
 use testkit::payload::{Part, Payload};
 use testkit::persistence::rewrite_aof;
 use testkit::replication::{Pair, wait_for_replica};
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, copy_of, oxbloom};
+use testkit::{Setup, copy_of};
 
 /// The number of random lines of a stream.
 const LINES: usize = 4000;
@@ -199,30 +198,4 @@ fn copies_of_one_item_that_redisbloom_stored_are_stored_on_a_replica() {
     wait_for_replica(&mut master.connect(), &mut replica.connect());
     assert_eq!(other.run("CF.COUNT key item"), Reply::Integer(5));
     assert_eq!(client.run("CF.INFO key"), other.run("CF.INFO key"));
-}
-
-/// RedisBloom cannot misread native filters.
-#[test]
-fn redisbloom_rejects_native_filters_that_stand_for_cuckoo_filters() {
-    let server = Setup::with_module(oxbloom()).start();
-    let mut client = Wire::resp2(&server);
-    client.run("CF.RESERVE key 1000");
-    add(&mut client, "cuckoo-key", 0, 3_000);
-    let their_server = theirs().start();
-    let mut theirs_client = Wire::resp2(&their_server);
-    theirs_client.run("CF.RESERVE taken 1000");
-    let before = theirs_client.run("DUMP taken");
-    let dump = client.run("DUMP cuckoo-key");
-    let restored = theirs_client.run_words(&[&b"RESTORE"[..], b"key", b"0", dump.bytes()]);
-    assert_eq!(restored, Reply::error("ERR Bad data format"));
-    let chunks = client.scan_dump_of(Family::Cuckoo, "cuckoo-key");
-    assert!(chunks.len() > 1);
-    assert_eq!(theirs_client.load_chunk_of(Family::Cuckoo, "key", 1, &chunks[0].1), Reply::error("Invalid header"));
-    for (cursor, data) in &chunks[1..] {
-        let reply = theirs_client.load_chunk_of(Family::Cuckoo, "taken", *cursor, data);
-        assert_eq!(reply, Reply::error("Couldn't load chunk!"));
-    }
-    assert!(theirs_client.run("DUMP taken") == before);
-    assert_eq!(client.run("SAVE"), Reply::simple("OK"));
-    theirs().on(copy_of(server.folder())).must_not_start(&["oxcuckoo-"]);
 }

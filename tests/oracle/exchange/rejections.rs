@@ -1,9 +1,8 @@
 //! Chunks, options and filters that one side or both reject.
 
 use crate::exchange::answers::assert_same;
-use crate::exchange::filled::{Filled, add, words};
+use crate::exchange::filled::{Filled, add, family, words};
 use crate::exchange::sides::{ours, theirs};
-use testkit::filter_model::native_in_four_chunks;
 use testkit::replication::{Pair, start_replica, wait_for_replica};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, copy_of, oxbloom};
@@ -179,29 +178,46 @@ fn options_that_only_redisbloom_accepts_are_applied_in_its_commands() {
 /// RedisBloom cannot misread native filters: each way to give it one fails with an error.
 #[test]
 fn redisbloom_rejects_native_filters() {
-    let server = Setup::with_module(oxbloom()).start();
-    let mut client = Wire::resp2(&server);
-    native_in_four_chunks(&mut server.connect(), "key");
-    let their_server = theirs().start();
-    let mut theirs_client = Wire::resp2(&their_server);
-    theirs_client.run("BF.RESERVE taken 0.01 1000");
-    add(&mut theirs_client, "taken", 0, 5_000);
-    let before = theirs_client.run("DUMP taken");
+    for (key, taken, reserve, data_type, no_header, no_chunk) in [
+        (
+            "key",
+            "taken",
+            "BF.RESERVE taken 0.01 1000",
+            "oxbloom--",
+            "ERR received bad data",
+            "ERR invalid offset - no link found",
+        ),
+        (
+            "cuckoo-key",
+            "cuckoo-taken",
+            "CF.RESERVE cuckoo-taken 1000",
+            "oxcuckoo-",
+            "Invalid header",
+            "Couldn't load chunk!",
+        ),
+    ] {
+        let family = family(key);
+        let (server, their_server) = (Setup::with_module(oxbloom()).start(), theirs().start());
+        let (mut client, mut theirs_client) = (Wire::resp2(&server), Wire::resp2(&their_server));
+        add(&mut client, key, 0, 5_000);
+        theirs_client.run(reserve);
+        add(&mut theirs_client, taken, 0, 5_000);
+        let before = theirs_client.run(&format!("DUMP {taken}"));
 
-    let dump = client.run("DUMP key");
-    let restored = theirs_client.run_words(&[&b"RESTORE"[..], b"key", b"0", dump.bytes()]);
-    assert_eq!(restored, Reply::error("ERR Bad data format"));
-    let chunks = client.scan_dump("key");
-    assert_eq!(chunks.len(), 5);
-    assert_eq!(theirs_client.load_chunk("key", 1, &chunks[0].1), Reply::error("ERR received bad data"));
-    for (cursor, data) in &chunks[1..] {
-        let reply = theirs_client.load_chunk("taken", *cursor, data);
-        assert_eq!(reply, Reply::error("ERR invalid offset - no link found"));
+        let dump = client.run(&format!("DUMP {key}"));
+        let restored = theirs_client.run_words(&[&b"RESTORE"[..], b"new", b"0", dump.bytes()]);
+        assert_eq!(restored, Reply::error("ERR Bad data format"));
+        let chunks = client.scan_dump_of(family, key);
+        assert!(chunks.len() > 1, "{key}");
+        assert_eq!(theirs_client.load_chunk_of(family, "new", 1, &chunks[0].1), Reply::error(no_header));
+        for (cursor, data) in &chunks[1..] {
+            assert_eq!(theirs_client.load_chunk_of(family, taken, *cursor, data), Reply::error(no_chunk));
+        }
+        assert!(theirs_client.run(&format!("DUMP {taken}")) == before);
+
+        assert_eq!(client.run("SAVE"), Reply::simple("OK"));
+        theirs().on(copy_of(server.folder())).must_not_start(&[data_type]);
     }
-    assert!(theirs_client.run("DUMP taken") == before);
-
-    assert_eq!(client.run("SAVE"), Reply::simple("OK"));
-    theirs().on(copy_of(server.folder())).must_not_start(&["oxbloom--"]);
 
     // The creation of a native filter is replicated with options that RedisBloom rejects.
     let Pair { master, replica } = Pair::start(ours(), theirs());
