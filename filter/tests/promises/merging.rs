@@ -63,11 +63,6 @@ fn bytes_by(one: &Filter, other: &Filter, rule: impl Fn(u8, u8) -> u8) -> Vec<u8
     one.iter().zip(&other).map(|(&one, &other)| rule(one, other)).collect()
 }
 
-/// Returns true if two counting filters have the same counts for the first items.
-fn count_alike(one: &Filter, other: &Filter) -> bool {
-    (0..20_000).all(|number| count(one, number) == count(other, number))
-}
-
 #[test]
 fn a_union_is_the_filter_that_all_items_would_have_made() {
     for layout in [NATIVE, CLASSIC] {
@@ -81,11 +76,6 @@ fn a_union_is_the_filter_that_all_items_would_have_made() {
             "{layout:?}"
         );
     }
-    // An item that is in both filters counts twice.
-    let all = filled(COUNTING, Growth::Fixed, (0..300).chain(200..600));
-    let [one, other] = [0..300, 200..600].map(|numbers| filled(COUNTING, Growth::Fixed, numbers));
-    assert!(count_alike(&merged(&[&one, &other], MergeOp::Union), &all));
-    assert!(count_alike(&merged_into(&one, &[&other], MergeOp::Union), &all));
 }
 
 /// Asserts that a merge has all sources' items, with their counts, and no more memory than a filter that was loaded.
@@ -180,25 +170,6 @@ fn grown_filters_of_any_sizes_are_merged() {
             assert!(whole(&copy) == whole(&both));
         }
     }
-}
-
-#[test]
-fn counts_add_up_and_each_can_be_removed() {
-    for growth in [Growth::Fixed, by(2)] {
-        let [mut one, mut other] = [(); 2].map(|()| filled(COUNTING, growth, 0..100));
-        (0..900).for_each(|_| add(&mut one, 0..1));
-        (0..9_000).for_each(|_| add(&mut other, 0..1));
-        let mut sum = merged(&[&one, &other], MergeOp::Union);
-        assert_eq!([count(&sum, 0), count(&sum, 1)], [9_902, 2]);
-        (0..9_902).for_each(|_| assert!(remove(&mut sum, 0)));
-        for number in 1..100 {
-            assert!(remove(&mut sum, number) && remove(&mut sum, number), "{number}");
-        }
-        assert_eq!((sum.len(), sum.fill()), (0, 0.0));
-    }
-    let one = filled(COUNTING, Growth::Fixed, (0..100).chain(0..1));
-    let smaller = merged(&[&one, &filled(COUNTING, Growth::Fixed, 0..50)], MergeOp::Intersection);
-    assert_eq!([count(&smaller, 0), count(&smaller, 1)], [1, 1]);
 }
 
 /// Merges counting filters that have grown to different sizes.

@@ -1,11 +1,9 @@
-//! Tests of the quotient table by itself, compared with an exact multiset.
+//! The quotient table by itself: its parts, its memory, and the unions of entries that differ in length.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use models::random::Random;
 use oxbloom_filter::internals::{END, Hash, ItemCount, Payload, Table, end_of};
 use oxbloom_filter::{DecodeError, Error};
 
@@ -15,104 +13,6 @@ fn hash(number: u64) -> Hash {
 
 fn add(table: &mut Table, number: u64) -> bool {
     table.add(hash(number), &mut |_bytes| true).unwrap()
-}
-
-#[test]
-fn there_are_no_false_negatives() {
-    for (rate, name) in [(0.5, "short"), (0.01, "usual"), (1e-7, "long")] {
-        for growing in [true, false] {
-            let items = 100_000;
-            let mut table = match growing {
-                true => Table::growing(rate, Payload::Nothing).unwrap(),
-                false => Table::fixed(items, rate, Payload::Nothing).unwrap(),
-            };
-            for number in 0..items {
-                add(&mut table, number);
-                assert!(table.contains(hash(number)), "{name} {growing} {number}");
-                if number.is_power_of_two() {
-                    assert!((0..=number).all(|number| table.contains(hash(number))), "{name} {growing} {number}");
-                }
-            }
-            assert!((0..items).all(|number| table.contains(hash(number))));
-            let absent = 1_000_000;
-            let positives = (0..absent).filter(|number| table.contains(hash(1 << 40 | number))).count() as f64;
-            let expected = table.false_positive_rate() * absent as f64;
-            assert!(table.false_positive_rate() <= rate);
-            assert!((positives - expected).abs() < 7.0 * expected.sqrt() + 7.0);
-        }
-    }
-}
-
-#[test]
-fn removal_is_exact() {
-    for (seed, rate) in [(1, 0.5), (2, 0.1), (3, 0.01), (4, 1e-4)] {
-        for growing in [true, false] {
-            let mut table = match growing {
-                true => Table::growing(rate, Payload::Count).unwrap(),
-                false => Table::fixed(3000, rate, Payload::Count).unwrap(),
-            };
-            let empty = table.allocated();
-            let mut random = Random(seed);
-            let mut model: HashMap<u64, u64> = HashMap::new();
-            let mut present: Vec<u64> = Vec::new();
-            for round in 0..12 {
-                let grows = round % 2 == 0;
-                for _ in 0..if growing { 60_000 } else { 6_000 } {
-                    let adds = random.below(4) < if grows { 3 } else { 1 };
-                    if adds {
-                        let number = match random.below(3) {
-                            0 if !present.is_empty() => random.one_of(&present),
-                            _ => random.next_u64(),
-                        };
-                        add(&mut table, number);
-                        *model.entry(number).or_default() += 1;
-                        present.push(number);
-                    } else if !present.is_empty() {
-                        let index = random.below(present.len() as u64) as usize;
-                        let number = present.swap_remove(index);
-                        assert!(table.remove(hash(number)));
-                        let count = model.get_mut(&number).unwrap();
-                        *count -= 1;
-                        if *count == 0 {
-                            model.remove(&number);
-                        }
-                    }
-                }
-                assert_eq!(table.occurrences(), present.len() as u64);
-                for (&number, &count) in &model {
-                    assert!(table.contains(hash(number)));
-                    assert!(table.count(hash(number)) >= count);
-                }
-            }
-            for number in present.drain(..) {
-                assert!(table.remove(hash(number)));
-            }
-            assert_eq!((table.occurrences(), table.items(), table.slots()), (0, 0, 0));
-            assert!(table.allocated() <= empty + 1000, "{} {empty}", table.allocated());
-        }
-    }
-}
-
-#[test]
-fn counts_are_exact_up_to_100_000() {
-    let mut table = Table::growing(1e-6, Payload::Count).unwrap();
-    for times in 1..=100_000u64 {
-        add(&mut table, 7);
-        if times.is_power_of_two() || times % 1000 == 0 {
-            assert_eq!(table.count(hash(7)), times);
-        }
-    }
-    for number in 100..20_000 {
-        add(&mut table, number);
-    }
-    assert_eq!(table.count(hash(7)), 100_000);
-    for times in (0..100_000u64).rev() {
-        assert!(table.remove(hash(7)));
-        if times % 1000 == 0 {
-            assert_eq!(table.count(hash(7)), times);
-        }
-    }
-    assert!(!table.remove(hash(7)));
 }
 
 /// Returns all parts of a table, of about `part_bytes` bytes each.
@@ -288,37 +188,6 @@ fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {
                 assert!(table.items() <= table.occurrences());
             }
             assert_eq!((table.items(), table.occurrences(), table.slots()), (0, 0, 0));
-        }
-    }
-}
-
-#[test]
-fn a_union_holds_the_items_of_both() {
-    for payload in [Payload::Nothing, Payload::Count] {
-        for (rate, growing) in [(0.01, true), (0.3, true), (0.01, false)] {
-            for sizes in [[10, 200_000], [200_000, 10], [50_000, 60_000], [0, 5], [5, 0]] {
-                let [mut one, mut other] = sizes.map(|_| new(rate, 300_000, growing, payload));
-                let times = |number| std::iter::repeat_n(number, number as usize % 4 + 1);
-                for number in (0..sizes[0]).flat_map(times) {
-                    add(&mut one, number);
-                }
-                for number in (sizes[0] / 2..sizes[0] / 2 + sizes[1]).flat_map(times) {
-                    add(&mut other, number);
-                }
-                let counts = |number| one.count(hash(number)) + other.count(hash(number));
-                let mut union = one.try_clone().unwrap();
-                let changed = union.union_with(&other, 1, &mut |_bytes| true).unwrap();
-                assert!(changed || sizes[1] == 0 || payload == Payload::Nothing);
-                for number in 0..sizes[0] + sizes[1] {
-                    let there = one.contains(hash(number)) || other.contains(hash(number));
-                    assert!(union.contains(hash(number)) || !there);
-                    let count = union.count(hash(number));
-                    assert!(payload == Payload::Nothing || count >= counts(number), "{count} {}", counts(number));
-                }
-                if payload == Payload::Nothing {
-                    assert!(!union.union_with(&other, 1, &mut |_bytes| true).unwrap());
-                }
-            }
         }
     }
 }
