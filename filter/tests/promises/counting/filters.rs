@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use models::random::Random;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CountingFilter, CreateParams, Growth, Hash, Layout, OnDuplicate};
+use oxbloom_filter::internals::{CountingFilter, CreateParams, Growth, Hash, Layout, OnDuplicate, codec};
 
-use crate::model::{self, params};
+use crate::model::{self, built, by, item, params};
 use crate::rates::Fresh;
 
 pub(crate) fn counting_params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
@@ -74,3 +74,17 @@ pub(crate) const COPYING: [Copying; 3] = [
     |filter| model::through_a_file(filter),
     |filter| model::through_a_client(filter),
 ];
+
+/// Returns a filter that grew, and from which some items were then removed.
+pub(crate) fn grown() -> Filter {
+    let mut filter = counting(0.01, 100, by(2), 7);
+    (0..5_000).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
+    (0..5_000).step_by(7).for_each(|number| assert!(remove(&mut filter, &item(number))));
+    (0..2_000).for_each(|_| assert!(filter.insert(b"often").is_ok()));
+    filter
+}
+
+/// Builds an empty filter from the header of another.
+pub(crate) fn built_like(filter: &Filter) -> Filter {
+    built(&codec::encode_header(filter).unwrap()).unwrap()
+}
