@@ -5,11 +5,10 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::client;
+use crate::client::{self, longest_pause, timed};
 use crate::format::{seconds, spread, thousands};
-use crate::operations::{longest_pause, timed};
 use crate::peers::{Instance, Peer};
-use crate::requests::{NEVER_INSERTED, Requests};
+use crate::requests::{ABSENT, Requests, some_of};
 use crate::statistics::Series;
 use crate::target::Target;
 use crate::workloads::fill;
@@ -133,8 +132,8 @@ fn items(scale: &Scale) -> Vec<(&'static str, [Series; 2])> {
     let mut random = Random(filled);
     for round in 0..scale.rounds as u64 {
         let new = filled + round * scale.items..filled + (round + 1) * scale.items;
-        let hits: Vec<u64> = (0..scale.items).map(|_| random.below(filled)).collect();
-        let misses: Vec<u64> = (0..scale.items).map(|_| NEVER_INSERTED + random.below(NEVER_INSERTED)).collect();
+        let [hits, misses] =
+            [0..filled, ABSENT].map(|range| some_of(range, scale.items, random.below(u64::MAX)).collect::<Vec<_>>());
         let steps = [
             ("BF.MADD × 1,000, new", "BF.MADD", new.clone().collect()),
             ("BF.MADD × 1,000, there already", "BF.MADD", new.clone().collect()),

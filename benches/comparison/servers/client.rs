@@ -1,8 +1,11 @@
-//! Sends requests: many at a time, or one at a time over many connections.
+//! Sends requests: many at a time, or one at a time over many connections. Measures how long a client waits while
+//! another one is served.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -105,4 +108,39 @@ pub(crate) fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result
         }
     }
     Ok(Outcome { elapsed: started.elapsed(), ones, latencies: Some(latencies) })
+}
+
+/// Returns the time of `operation`, and the longest wait of another client. This client sends one PING after the other,
+/// from shortly before the operation until shortly after it.
+pub(crate) fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
+    const BEFORE: Duration = Duration::from_millis(20);
+    const AFTER: Duration = Duration::from_millis(300);
+    let mut stream = connect(address);
+    let mut ping = move || {
+        timed(|| {
+            stream.write_all(b"PING\r\n").expect("the server reads");
+            stream.read_exact(&mut [0; b"+PONG\r\n".len()]).expect("the server replies");
+        })
+    };
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let longest = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !ended.load(Ordering::Relaxed) {
+                longest = longest.max(ping());
+            }
+            longest
+        });
+        thread::sleep(BEFORE);
+        let elapsed = timed(operation);
+        thread::sleep(AFTER);
+        ended.store(true, Ordering::Relaxed);
+        (elapsed, longest.join().expect("a server that replies"))
+    })
+}
+
+pub(crate) fn timed<T>(operation: impl FnOnce() -> T) -> Duration {
+    let started = Instant::now();
+    operation();
+    started.elapsed()
 }

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use crate::client;
 use crate::format::{bytes, seconds, spread};
 use crate::peers::{Instance, Peer};
-use crate::requests::{NEVER_INSERTED, Requests};
+use crate::requests::{ABSENT, NEVER_INSERTED, Requests, some_of};
 use crate::statistics::Series;
 use crate::target::Target;
 use crate::workloads::{Delivery, Measured, fill_by, measure as measure_requests};
@@ -72,16 +72,12 @@ impl Workload {
     }
 
     fn requests(&self, subject: &Subject, new: u64, seed: u64) -> Requests {
-        let (filled, count, mut random) = (subject.filled, self.count, Random(seed));
         let numbers: Box<dyn Iterator<Item = u64>> = match self.items {
-            Items::New | Items::Added => Box::new(new..new + count),
-            Items::Present => Box::new((0..count).map(move |_| random.below(filled))),
-            Items::Absent => Box::new((0..count).map(move |_| NEVER_INSERTED + random.below(NEVER_INSERTED))),
+            Items::New | Items::Added => Box::new(new..new + self.count),
+            Items::Present => Box::new(some_of(0..subject.filled, self.count, seed)),
+            Items::Absent => Box::new(some_of(ABSENT, self.count, seed)),
         };
-        match self.delivery {
-            Delivery::Batch(items) => Requests::batches(self.words, LENGTH, items, numbers),
-            _ => Requests::single(self.words, LENGTH, numbers),
-        }
+        Requests::delivered(self.delivery, self.words, LENGTH, numbers)
     }
 }
 
@@ -166,12 +162,12 @@ fn measure_speeds(subject: &Subject, rounds: u64) -> [[Measured; PEERS.len()]; W
 
 /// Returns the share of absent items that a filled filter finds, and its bits an item.
 fn measure_fill(instance: &mut Instance, fill: &Fill) -> (f64, f64) {
-    const ABSENT: u64 = 200_000;
+    const LOOKED_UP: u64 = 200_000;
     create(instance, fill.reserve);
     fill_by(instance.address(), &["CF.INSERT", KEY, "ITEMS"], LENGTH, 0..fill.items);
-    let absent = Requests::batches(&["CF.MEXISTS", KEY], LENGTH, 1000, NEVER_INSERTED..NEVER_INSERTED + ABSENT);
+    let absent = Requests::batches(&["CF.MEXISTS", KEY], LENGTH, 1000, NEVER_INSERTED..NEVER_INSERTED + LOOKED_UP);
     let found = client::pipelined(instance.address(), &absent).ones;
-    (found as f64 / ABSENT as f64, 8.0 * memory(instance) / fill.items as f64)
+    (found as f64 / LOOKED_UP as f64, 8.0 * memory(instance) / fill.items as f64)
 }
 
 fn memory(instance: &mut Instance) -> f64 {

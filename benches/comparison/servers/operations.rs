@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use redis::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::client;
+use crate::client::{self, longest_pause, timed};
 use crate::packed::{self, LINES, Lengths};
 use crate::peers::{Instance, Peer};
 use crate::requests::Requests;
@@ -429,35 +426,6 @@ fn copy(instance: &mut Instance, size: &'static str, operations: &mut Operations
     assert_eq!(ask::<i64>(&mut instance.connection, "DEL copy"), 1);
 }
 
-/// Returns the time of `operation`, and the longest wait of another client. This client sends one PING after the other,
-/// from shortly before the operation until shortly after it.
-pub(crate) fn longest_pause(address: SocketAddr, operation: impl FnOnce()) -> (Duration, Duration) {
-    const BEFORE: Duration = Duration::from_millis(20);
-    const AFTER: Duration = Duration::from_millis(300);
-    let mut stream = client::connect(address);
-    let mut ping = move || {
-        timed(|| {
-            stream.write_all(b"PING\r\n").expect("the server reads");
-            stream.read_exact(&mut [0; b"+PONG\r\n".len()]).expect("the server replies");
-        })
-    };
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let longest = scope.spawn(|| {
-            let mut longest = Duration::ZERO;
-            while !ended.load(Ordering::Relaxed) {
-                longest = longest.max(ping());
-            }
-            longest
-        });
-        thread::sleep(BEFORE);
-        let elapsed = timed(operation);
-        thread::sleep(AFTER);
-        ended.store(true, Ordering::Relaxed);
-        (elapsed, longest.join().expect("a server that replies"))
-    })
-}
-
 fn reserve(instance: &mut Instance, error_rate: &str, capacity: u64) {
     let _: String = ask(&mut instance.connection, &format!("BF.RESERVE {KEY} {error_rate} {capacity}"));
 }
@@ -502,10 +470,4 @@ fn children_cpu(instance: &mut Instance) -> Duration {
         is_childrens.then(|| seconds.trim().parse::<f64>().expect("seconds"))
     });
     Duration::from_secs_f64(times.sum())
-}
-
-pub(crate) fn timed<T>(operation: impl FnOnce() -> T) -> Duration {
-    let started = Instant::now();
-    operation();
-    started.elapsed()
 }

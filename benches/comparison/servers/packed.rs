@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use crate::client;
 use crate::format::{spread, thousands};
 use crate::peers::{Instance, MAIN, Peer};
-use crate::requests::{Item, NEVER_INSERTED, Requests};
+use crate::requests::{ABSENT, Item, Requests, some_of};
 use crate::target::Target;
 use crate::workloads::{Delivery, Measured, Operation, measure as measure_requests};
 use models::random::Random;
@@ -187,11 +187,10 @@ fn measure_filters(subject: &Subject, rounds: u64) -> Vec<Row> {
 
 /// Returns the numbers of the items of a measurement.
 fn numbers(operation: Operation, subject: &Subject, new: u64, seed: u64) -> Box<dyn Iterator<Item = u64>> {
-    let (filled, items, mut random) = (subject.filled, subject.items, Random(seed));
     match operation {
-        Operation::ExistsHit => Box::new((0..items).map(move |_| random.below(filled))),
-        Operation::ExistsMiss => Box::new((0..items).map(move |_| NEVER_INSERTED + random.below(NEVER_INSERTED))),
-        _ => Box::new(new..new + items),
+        Operation::ExistsHit => Box::new(some_of(0..subject.filled, subject.items, seed)),
+        Operation::ExistsMiss => Box::new(some_of(ABSENT, subject.items, seed)),
+        _ => Box::new(new..new + subject.items),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::ops::Range;
 
+use crate::workloads::Delivery;
+use models::random::Random;
 use testkit::packing::Packing;
 
 /// The lengths of items in bytes: those of a short identifier, a typical URL, and a long URL.
@@ -13,6 +15,15 @@ const DIGITS: usize = 8;
 
 /// The index of the first item that is never inserted.
 pub(crate) const NEVER_INSERTED: u64 = 1 << 40;
+
+/// Returns random indexes of a range.
+pub(crate) fn some_of(range: Range<u64>, count: u64, seed: u64) -> impl Iterator<Item = u64> {
+    let mut random = Random(seed);
+    (0..count).map(move |_| range.start + random.below(range.end - range.start))
+}
+
+/// The indexes of items that are never inserted.
+pub(crate) const ABSENT: Range<u64> = NEVER_INSERTED..2 * NEVER_INSERTED;
 
 /// Encoded requests of one command, all with the same number of items.
 pub(crate) struct Requests {
@@ -37,6 +48,19 @@ impl Requests {
     /// Returns requests with one item each. `words` are the command, the key, and options.
     pub(crate) fn single(words: &[&str], length: usize, indexes: impl Iterator<Item = u64>) -> Requests {
         Requests { reply: Form::Integer, ..Requests::batches(words, length, 1, indexes) }
+    }
+
+    /// Returns requests with one item each, or with the items of a batch.
+    pub(crate) fn delivered(
+        delivery: Delivery,
+        words: &[&str],
+        length: usize,
+        indexes: impl Iterator<Item = u64>,
+    ) -> Requests {
+        match delivery {
+            Delivery::Batch(items) => Requests::batches(words, length, items, indexes),
+            Delivery::Pipelined | Delivery::Unpipelined => Requests::single(words, length, indexes),
+        }
     }
 
     /// Returns requests with `items_each` items each. Remaining items are left out.
