@@ -1,17 +1,12 @@
-//! The options COUNTING and NX, and the filters that do not count.
+//! Filters that do not count: their errors, and the option NX.
 
 use crate::expected::{WRONG_TYPE, array, protocols};
 use crate::fields::layout;
 use testkit::Setup;
-use testkit::wire::{Reply, Wire};
-
-const BAD_LAYOUT: &str = "ERR bad layout: LAYOUT must be native, classic or valkey";
+use testkit::wire::Reply;
 
 const NOT_COUNTING: &str = "ERR this filter does not support BF.DEL and BF.COUNT: create it with \
                             BF.RESERVE key error_rate capacity COUNTING";
-
-const CLASSIC_COUNTING: &str =
-    "ERR COUNTING, LAYOUT classic or valkey, and WINDOW or ROLLING exclude each other: leave out all but one";
 
 #[test]
 fn other_filters_reject_removals_with_advice_and_stay_as_they_are() {
@@ -39,46 +34,5 @@ fn other_filters_reject_removals_with_advice_and_stay_as_they_are() {
         for words in ["BF.DEL text a", "BF.MDEL text a", "BF.COUNT text a", "BF.MCOUNT text a"] {
             assert_eq!(client.run(words), Reply::error(WRONG_TYPE), "{words}");
         }
-    }
-}
-
-#[test]
-fn the_option_counting_is_given_once_in_any_order_and_case_and_not_with_layout_classic() {
-    for default in ["native", "classic"] {
-        let server = Setup::oxbloom().module_arguments(&format!("bf-layout {default}")).start();
-        let mut client = Wire::resp2(&server);
-        for line in [
-            "BF.RESERVE key 0.01 100 COUNTING",
-            "BF.RESERVE key 0.01 100 counting EXPANSION 3",
-            "BF.RESERVE key 0.01 100 NONSCALING Counting SEED 7",
-            "BF.RESERVE key 0.01 100 LAYOUT native EXPANSION 3 SEED 7 COUNTING",
-            "BF.INSERT key COUNTING ITEMS a",
-            "BF.INSERT key nx counting CAPACITY 5 SEED 7 ITEMS a",
-            "BF.INSERT key LAYOUT native COUNTING EXPANSION 3 ERROR 0.1 NX ITEMS a",
-        ] {
-            assert!(!client.run(line).is_error(), "{line}");
-            assert_eq!(layout(&mut client, "key"), "counting", "{line}");
-            assert_eq!(client.run("TYPE key"), Reply::simple("oxbloom--"));
-            client.run("DEL key");
-        }
-        let repeated = "ERR repeated argument: give each option once";
-        let rejected = [
-            ("BF.RESERVE key 0.01 100 COUNTING COUNTING", repeated),
-            ("BF.RESERVE key 0.01 100 LAYOUT classic COUNTING", CLASSIC_COUNTING),
-            ("BF.RESERVE key 0.01 100 COUNTING LAYOUT classic", CLASSIC_COUNTING),
-            ("BF.RESERVE key 0.01 100 COUNTING LAYOUT counting", BAD_LAYOUT),
-            ("BF.RESERVE key 0.01 100 COUNTING NX", "ERR unknown option 'NX': correct or remove it"),
-            ("BF.RESERVE key 0.01 100 COUNTING NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
-            ("BF.INSERT key COUNTING COUNTING ITEMS a", repeated),
-            ("BF.INSERT key NX NX ITEMS a", repeated),
-            ("BF.INSERT key LAYOUT classic COUNTING ITEMS a", CLASSIC_COUNTING),
-            ("BF.INSERT key COUNTING LAYOUT classic NX ITEMS a", CLASSIC_COUNTING),
-            ("BF.INSERT key COUNTING LAYOUT counting ITEMS a", BAD_LAYOUT),
-            ("BF.INSERT key COUNT ITEMS a", "Unknown argument received"),
-        ];
-        for (line, error) in rejected {
-            assert_eq!(client.run(line), Reply::error(error), "{line}");
-        }
-        assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
     }
 }
