@@ -460,39 +460,25 @@ fn passes(tool: &str, file: &Path) -> bool {
 }
 
 #[test]
-fn the_servers_own_tools_distinguish_intact_and_damaged_files() {
-    let mut random = Random::unpredictable();
+fn the_servers_own_tools_accept_intact_files() {
     let snapshot = Snapshot::take("yes");
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("dump.rdb");
-    let check = |bytes: &[u8]| {
-        fs::write(&file, bytes).unwrap();
-        passes("redis-check-rdb", &file)
-    };
-    assert!(check(&snapshot.bytes));
-    for _ in 0..10 {
-        // With damage in other places, some versions of the tool do not terminate.
-        let place = &snapshot.strings[random.below(snapshot.strings.len() as u64) as usize];
-        assert!(!check(&snapshot.flipped_in(&mut random, place)));
-        assert!(!check(&snapshot.bytes[..place.start + 1 + random.below(place.len() as u64 - 1) as usize]));
-    }
+    fs::write(&file, &snapshot.bytes).unwrap();
+    assert!(passes("redis-check-rdb", &file));
+    let place = &snapshot.strings[0];
+    fs::write(&file, &snapshot.bytes[..place.start + place.len() / 2]).unwrap();
+    assert!(!passes("redis-check-rdb", &file));
     for (preamble, rewrite) in [("no", false), ("no", true), ("yes", true)] {
         let log = Log::write(with_aof(preamble), rewrite);
         // The tool of Valkey 9.1 does not support the snapshots that its own server writes at the start of logs.
         if log.bytes.starts_with(b"VALKEY") {
             continue;
         }
-        let check = |folder: TempDir| {
-            let mut file = folder.path().join("appendonlydir/appendonly.aof.manifest");
-            if !file.is_file() {
-                file = folder.path().join(&log.name);
-            }
-            passes("redis-check-aof", &file)
-        };
-        assert!(check(log.with(&log.bytes)));
-        for _ in 0..5 {
-            // Cuts into the last command, since a log that ends after a complete command is intact.
-            assert!(!check(log.cut(log.bytes.len() - 1 - random.below(8) as usize)));
+        let mut file = log.folder.path().join("appendonlydir/appendonly.aof.manifest");
+        if !file.is_file() {
+            file = log.folder.path().join(&log.name);
         }
+        assert!(passes("redis-check-aof", &file), "{preamble} {rewrite}");
     }
 }

@@ -55,7 +55,7 @@ fn ends(replica: &mut Server, from: usize) -> bool {
     ends
 }
 
-/// Synchronizes replicas, first with damage to the data on its way, then without.
+/// Synchronizes replicas, first with damage to the data on its way, then without. (`resync` cuts the link.)
 fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, checksum: &str) {
     let master = with_debug(Setup::oxbloom())
         .set("repl-diskless-sync-delay 0")
@@ -71,15 +71,15 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
     // If a bit of a length flips, a replica may wait for data that never comes.
     let setup =
         || limited(with_debug(Setup::oxbloom())).set(format!("repl-diskless-load {load}")).set("repl-timeout 10");
-    for round in 0..4 {
+    for was_replica in [true, false] {
         let mut replica = setup().start();
         let mut reader = replica.connect();
-        if round < 2 {
+        if was_replica {
             follow(&mut reader, proxy.port);
             wait_for_replica(&mut client, &mut reader);
             run(&mut reader, "REPLICAOF NO ONE").unwrap();
         }
-        let damage = if round % 2 == 0 { Damage::Cut } else { Damage::Flip(1 << random.below(8)) };
+        let damage = Damage::Flip(1 << random.below(8));
         let place = Place::OfSnapshot(random.below(length));
         println!("{damage:?} {place:?} of {length}, diskless {diskless}, load {load}, checksum {checksum}");
         proxy.plan(place, damage);
@@ -98,7 +98,6 @@ fn synchronize_with_damage(random: &mut Random, diskless: &str, load: &str, chec
             proxy.mend();
             follow(&mut reader, proxy.port);
         } else if is_linked(&mut reader) {
-            assert!(matches!(damage, Damage::Flip(_)), "a truncated snapshot was accepted");
             run(&mut reader, "REPLICAOF NO ONE").unwrap();
             check_accepted(checksum, &recorded, &mut reader);
             proxy.mend();
