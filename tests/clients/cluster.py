@@ -1,6 +1,6 @@
 """Real clusters on one machine: primaries with their replicas, for tests that move slots and kill servers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import combinations
@@ -11,7 +11,7 @@ import redis.asyncio.cluster
 import redis.cluster
 from redis.crc import key_slot
 from redis.utils import str_if_bytes
-from servers import HOST, OXBLOOM, PATIENCE, Server, happens, start, wait_until
+from servers import HOST, OXBLOOM, PATIENCE, Server, start, wait_until
 
 SLOTS = 16384
 BUS = 10_000  # the distance from a server's port to that of its cluster bus
@@ -86,27 +86,14 @@ class Cluster:
         killed = self.primary_of(key)
         self.give_up_after(GIVE_UP_AFTER)
         killed.kill()
-        self._wait_for_successor(key, killed)
-        self.give_up_after(PATIENCE * 1000)
-        return killed
-
-    def fail_over(self, key: str, *how: str) -> Server:
-        """Makes the replica of a key's primary take over. Returns the old primary once it follows the new one."""
-        old = self.primary_of(key)
-        (replica,) = self.replicas_of(old)
-        # A replica gives up after five seconds, which may be too short on a slow machine. Then it is asked again.
-        wait_until(lambda: _asked_to_take_over(replica, how))
-        self._wait_for_successor(key, old)
-        wait_until(lambda: follows(old))
-        return old
-
-    def _wait_for_successor(self, key: str, old: Server) -> None:
         wait_until(
             lambda: (
-                all(self._owner(server, key) not in (old.port, None) for server in self.alive())
+                all(self._owner(server, key) not in (killed.port, None) for server in self.alive())
                 and self._healthy()
             )
         )
+        self.give_up_after(PATIENCE * 1000)
+        return killed
 
     def start_again(self, server: Server) -> None:
         """Starts a server that was killed, and waits until it follows its successor."""
@@ -115,13 +102,11 @@ class Cluster:
         wait_until(lambda: follows(server))
         self.give_up_after(PATIENCE * 1000)
 
-    def move_slot(
-        self, key: str, to: Server, after_each: Callable[[], object] | None = None
-    ) -> None:
+    def move_slot(self, key: str, to: Server) -> None:
         """Moves the slot of a key as redis-cli does, while clients use it."""
         if self.primary_of(key) is not to:
             self.open_slot(key, to)
-            self.move_keys(key, to, after_each)
+            self.move_keys(key, to)
             self.close_slot(key, to)
 
     def shuffle(self, keys: list[str]) -> None:
@@ -137,15 +122,11 @@ class Cluster:
         to.client.cluster("SETSLOT", slot, "IMPORTING", self.ids[source])
         source.client.cluster("SETSLOT", slot, "MIGRATING", self.ids[to])
 
-    def move_keys(
-        self, key: str, to: Server, after_each: Callable[[], object] | None = None
-    ) -> None:
-        """Moves the keys of a slot. With `after_each`, moves them one by one, and calls it after each key."""
+    def move_keys(self, key: str, to: Server) -> None:
+        """Moves the keys of a slot, one by one."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
-        while keys := source.client.cluster("GETKEYSINSLOT", slot, 1 if after_each else 100):
+        while keys := source.client.cluster("GETKEYSINSLOT", slot, 1):
             migrate(source, to, keys)
-            if after_each:
-                after_each()
 
     def leave_slot(self, key: str, to: Server) -> None:
         """Cancels the move of a slot before any of its keys has moved."""
@@ -226,11 +207,6 @@ def _migrations(server: Server) -> dict[str, tuple[str, str]]:
     entries = server.client.execute_command("CLUSTER", "GETSLOTMIGRATIONS")
     facts = [dict(zip(*[map(str_if_bytes, entry)] * 2, strict=True)) for entry in entries]
     return {fact["name"]: (fact["state"], fact["message"]) for fact in facts}
-
-
-def _asked_to_take_over(replica: Server, how: tuple[str, ...]) -> bool:
-    replica.client.execute_command("CLUSTER", "FAILOVER", *how)
-    return happens(lambda: replica.client.role()[0] == b"master", within=6)
 
 
 def owners_of_slots(server: Server) -> list[tuple[int, int, int]]:
