@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -17,7 +18,7 @@ from typing import Self
 import pytest
 import redis
 from pages import blocks
-from servers import HOST, ROOT, WITHIN
+from servers import HOST, ONCE, ROOT, WITHIN
 
 DONE = "### done"
 # The variables that every shell has.
@@ -59,9 +60,14 @@ class Shell:
         *,
         directory: Path = ROOT,
         port: int | None = None,
+        serves: Iterable[int] = (),
         **environment: str,
     ) -> None:
-        """Starts the shell. If a port is given, its `redis-cli` connects to it by default."""
+        """Starts the shell. If a port is given, its `redis-cli` connects to it by default.
+
+        serves: the ports of the servers that the page starts. They are stopped in the end.
+        """
+        self.serves = serves
         named = set(re.findall(r"\$\{?(\w+)", "\n".join(blocks(text)))) - GIVEN
         known = {name: value for name, value in os.environ.items() if name not in named}
         if port:
@@ -111,14 +117,14 @@ class Shell:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def close(self, *ports: int) -> None:
-        """Kills the shell, and stops the servers that the page started on these ports."""
+    def close(self) -> None:
+        """Kills the shell, and stops the servers that the page started."""
         self.end()
         self.process.wait(WITHIN)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe
             with suppress(BrokenPipeError):
                 pipe.close()
-        for port in ports:
-            with redis.Redis(HOST, port, protocol=2) as client, suppress(redis.ConnectionError):
+        for port in self.serves:
+            with redis.Redis(HOST, port, retry=ONCE) as client, suppress(redis.ConnectionError):
                 client.shutdown(nosave=True)

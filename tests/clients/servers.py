@@ -26,6 +26,8 @@ from typing import Any, NoReturn
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 ROOT = Path(__file__).parents[2]
 REDISBLOOM = os.environ.get("REDISBLOOM_MODULE", str(ROOT / "target/redisbloom/redisbloom.so"))
@@ -41,6 +43,9 @@ PORTS = range(10_000, 20_000)
 ATTEMPTS = 3  # another process may briefly hold a port
 WITHIN = 240  # seconds that any wait may take, even on a busy machine
 PATIENCE = 60  # seconds that a reply may take
+ONCE = Retry(
+    NoBackoff(), 0
+)  # By default, redis-py tries four times, and waits for seconds before it gives up.
 
 
 @cache
@@ -155,8 +160,8 @@ class Server:
     def answers(self) -> bool:
         """Returns true if this server replies on its port, and has loaded its data."""
         try:
-            self.client.ping()
-            return self.client.info("server")["process_id"] == self.process.pid
+            with redis.Redis(HOST, self.port, socket_timeout=PATIENCE, retry=ONCE) as client:
+                return client.info("server")["process_id"] == self.process.pid
         except redis.ConnectionError:
             return False
 

@@ -1,7 +1,6 @@
 """Follows docs/beside.md: loads the module beside RedisBloom, imports two filters, compares them and goes live."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pages
@@ -13,47 +12,29 @@ from servers import HOST, OXBLOOM, REDISBLOOM, free_port, running, server_versio
 PAGE = pages.page("beside.md")
 
 
-@pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def code(port: int, tmp_path: Path) -> list[str]:
-    """Returns the code of the page, with the settings of the test."""
+def test_the_page_can_be_pasted_from_top_to_bottom(tmp_path: Path) -> None:
+    port = free_port()
     settings = {
         "PORT=6379": f"PORT={port}",
         "DIR=/var/lib/redis-beside": f"DIR={tmp_path / 'beside'}",
         "REDISBLOOM=/usr/local/lib/redis/modules/redisbloom.so": f"REDISBLOOM={Path(REDISBLOOM).resolve()}",
         "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
     }
-    return pages.blocks(with_settings(PAGE, settings))
-
-
-@pytest.fixture
-def shell(port: int, tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path, PAGE, directory=tmp_path)
-    try:
-        yield shell
-    finally:
-        shell.close(port)
-
-
-def test_the_page_can_be_pasted_from_top_to_bottom(shell, code, port):
-    settings, start, fill, copy, compare, convert, live = code
-    shell.paste(settings, start, fill)
-    verdicts = shell.paste(copy)
-    assert verdicts.count("Items compared") == 2
-    theirs, ours, *_ = shell.paste(compare)
-    assert theirs == ours
-    assert shell.paste(convert) == ["1"]
-    assert shell.paste(live) == ["2"]
-    with redis.Redis(HOST, port, decode_responses=True) as client:
-        assert sorted(client.keys()) == ["cart:ox", "seen:ox"]
-        assert client.type("seen:ox") == "oxclassBF"
-        assert client.type("cart:ox") == "oxcuckoo-"
-        assert client.execute_command("OXBF.EXISTS", "seen:ox", "url-50000")
-        assert client.execute_command("OXCF.COUNT", "cart:ox", "item-5000") >= 1
+    setting, start, fill, copy, compare, convert, live = pages.blocks(with_settings(PAGE, settings))
+    with Shell(tmp_path, PAGE, directory=tmp_path, serves=[port]) as shell:
+        shell.paste(setting, start, fill)
+        verdicts = shell.paste(copy)
+        assert verdicts.count("Items compared") == 2
+        theirs, ours, *_ = shell.paste(compare)
+        assert theirs == ours
+        assert shell.paste(convert) == ["1"]
+        assert shell.paste(live) == ["2"]
+        with redis.Redis(HOST, port, decode_responses=True) as client:
+            assert sorted(client.keys()) == ["cart:ox", "seen:ox"]
+            assert client.type("seen:ox") == "oxclassBF"
+            assert client.type("cart:ox") == "oxcuckoo-"
+            assert client.execute_command("OXBF.EXISTS", "seen:ox", "url-50000")
+            assert client.execute_command("OXCF.COUNT", "cart:ox", "item-5000") >= 1
 
 
 @pytest.mark.skipif(server_version() < (7, 0), reason="no settings in CONFIG")

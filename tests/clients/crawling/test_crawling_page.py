@@ -15,7 +15,7 @@ import redis
 from pages import blocks as blocks_of
 from pages import page, section
 from pasting import Shell, waits_are_bounded, with_settings
-from servers import HOST, OXBLOOM, ROOT, free_port
+from servers import HOST, ONCE, OXBLOOM, ROOT, free_port
 from website import Site, site
 
 PAGE = page("crawling.md")
@@ -53,10 +53,10 @@ class Reader:
             'OXBLOOM="$PWD/target/release/liboxbloom.so"': f"OXBLOOM={Path(OXBLOOM).resolve()}",
             'WHEELS="$PWD/target/wheels"': f"WHEELS={target / 'wheels'}",
         }
-        self.client = redis.Redis(HOST, self.port, decode_responses=True)
+        self.client = redis.Redis(HOST, self.port, decode_responses=True, retry=ONCE)
         # Clears the flags of a `make` that runs these tests.
-        self.shell = Shell(folder, PAGE, MAKEFLAGS="")
-        self.type(with_settings(SETTINGS, values), FUNCTION)
+        self.shell = Shell(folder, PAGE, serves=[self.port], MAKEFLAGS="")
+        self.settings = with_settings(SETTINGS, values)
 
     def type(self, *commands: str) -> list[str]:
         """Types commands. Returns the lines that they print."""
@@ -65,10 +65,6 @@ class Reader:
     def items(self) -> list[str]:
         """Returns the URLs of the items in the server."""
         return sorted(json.loads(item)["url"] for item in self.client.lrange("pages:items", 0, -1))
-
-    def close(self) -> None:
-        self.shell.close(self.port)
-        self.client.close()
 
 
 @pytest.fixture
@@ -80,10 +76,9 @@ def pages() -> Iterator[Site]:
 @pytest.fixture
 def reader(tmp_path: Path, pages: Site) -> Iterator[Reader]:
     reader = Reader(tmp_path, pages)
-    try:
+    with reader.shell, reader.client:
+        reader.type(reader.settings, FUNCTION)
         yield reader
-    finally:
-        reader.close()
 
 
 def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:

@@ -9,9 +9,12 @@ import oxbloom
 import pages
 import redis
 from pasting import Shell, with_settings
-from servers import HOST, ROOT, Server, free_port, wait_until
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+from servers import HOST, ROOT, Server, free_port
 
 PAGE = (ROOT / "python/README.md").read_text()
+UNTIL_IT_RUNS = Retry(ConstantBackoff(0.1), 600)
 PRINT = re.compile(r"^print\(.*\)  # (.*?)(?:: .*)?$", re.MULTILINE)
 
 
@@ -26,13 +29,6 @@ def test_the_code_prints_what_its_comments_say(server: Server, capsys) -> None:
     assert server.client.keys() == [b"seen"]
 
 
-def answers(client: redis.Redis) -> bool:
-    try:
-        return client.ping()
-    except redis.ConnectionError:
-        return False
-
-
 def test_the_commands_install_the_package_and_start_a_server(tmp_path: Path) -> None:
     port = free_port()
     wheels = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "wheels"
@@ -45,14 +41,9 @@ def test_the_commands_install_the_package_and_start_a_server(tmp_path: Path) -> 
             "redis-server --loadmodule": f"redis-server --port {port} --daemonize yes --loadmodule",
         },
     )
-    shell = Shell(tmp_path, page, directory=tmp_path)
-    try:
+    with Shell(tmp_path, page, directory=tmp_path, serves=[port]) as shell:
         shell.paste("python3 -m venv python", ". python/bin/activate", *pages.blocks(page))
-        with redis.Redis(HOST, port) as client:
-            wait_until(lambda: answers(client))
+        with redis.Redis(HOST, port, retry=UNTIL_IT_RUNS) as client:
             assert client.execute_command("BF.ADD", "seen", "https://example.com/")
-        assert shell.paste("python -c 'import oxbloom.scrapy; print(oxbloom.__version__)'") == [
-            oxbloom.__version__
-        ]
-    finally:
-        shell.close(port)
+        shown = shell.paste("python -c 'import oxbloom.scrapy; print(oxbloom.__version__)'")
+        assert shown == [oxbloom.__version__]
