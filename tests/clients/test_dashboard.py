@@ -16,14 +16,10 @@ import pages
 import pytest
 import redis
 from monitoring import Prometheus, exporter, info_text, numbers, prometheus
-from servers import HOST, OXBLOOM_WITH_CLOCK, ROOT, Server, start, wait_until
+from servers import HOST, OXBLOOM_WITH_CLOCK, Server, start, wait_until
+from test_dashboard_file import ANNOTATIONS, DASHBOARD, PAGE, PANELS
 
-DASHBOARD = json.loads((ROOT / "docs/grafana-dashboard.json").read_text())
-PAGE = pages.page("operating.md")
 PROMETHEUS = pages.section(PAGE, "Prometheus")
-GRAFANA = pages.section(PAGE, "Grafana")
-PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"] if panel["type"] != "row"}
-ANNOTATIONS = DASHBOARD["annotations"]["list"]
 LAYOUTS = ["native", "counting", "windowed", "classic", "native_cuckoo", "classic_cuckoo", "valkey"]
 ALERTS = re.findall(r"^ *- alert: (\w+)$", PROMETHEUS, re.MULTILINE)
 
@@ -55,9 +51,6 @@ class Between:
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, float)
         return self.least <= other <= self.most
-
-
-ANY = Between(0, float("inf"))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pages
 import pytest
-from servers import OXBLOOM_WITH_CLOCK, ROOT, Server, running, set_clock
+from servers import OXBLOOM_WITH_CLOCK, Server, running, set_clock
 
 PAGE = pages.page("forgetting.md")
 
@@ -77,18 +77,3 @@ def test_keys_are_replaced_by_a_window_as_the_page_says_and_no_item_is_forgotten
                 came[item] = number
                 client.execute_command("BF.ADD", checked[-1], item)
     assert client.exists(*keys) == 0
-
-
-def test_the_bits_an_item_are_those_of_the_page_on_choosing(server):
-    """The figures for the default are those of docs/choosing.md, which the library's tests check."""
-    default = re.search(r"\| 15 \(default\) \| a 15th \| ([\d.]+) \| ([\d.]+) \|", PAGE)
-    stated = re.search(
-        r"\*\*Filters that forget\*\* take (\d+) bits an item at 1 % .*? At 0\.1 %, they take (\d+) bits",
-        (ROOT / "docs/choosing.md").read_text(),
-        re.DOTALL,
-    )
-    assert default
-    assert stated
-    assert [round(float(bits)) for bits in default.groups()] == [
-        int(bits) for bits in stated.groups()
-    ]

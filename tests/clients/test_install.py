@@ -125,11 +125,3 @@ def test_installing_before_building_fails_and_says_what_to_do(root):
         f"{root.target}/release/liboxbloom.so is missing: run `make build' first" in rejected.stdout
     )
     assert root.files() == set()
-
-
-def test_the_help_shows_both(root):
-    shown = subprocess.run(
-        ["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True
-    )
-    for goal in ("install", "uninstall"):
-        assert re.search(rf"^  make {goal} +\S", shown.stdout, re.MULTILINE)

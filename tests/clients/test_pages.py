@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pages
 import pytest
-import redis
-from servers import HOST, OXBLOOM, ROOT, Server, running
+from servers import OXBLOOM, ROOT, Server, running
 
 README = "README.md"
 CHOOSING = "docs/choosing.md"
@@ -108,17 +107,6 @@ def test_what_is_typed_gets_the_reply_that_is_shown(server, page):
         server.client.config_set("bf.cf-layout", "native")
 
 
-def test_the_pages_show_sessions():
-    assert {page for page in BLOCKS if session(page)} == {
-        README,
-        CHOOSING,
-        CONFIGURATION,
-        CUCKOO,
-        MERGING,
-        REMOVING,
-    }
-
-
 # CONTRIBUTING.md
 
 
@@ -179,46 +167,7 @@ def test_the_python_code_reads_each_field_that_redis_py_does_not(server, capsys)
             assert server.client.execute_command("BF.INFO", "users", field) == [fact]
 
 
-def test_redis_py_fails_on_a_single_field_once_bf_was_called_as_the_page_says(server):
-    server.client.execute_command("BF.INSERT", "users", "ITEMS", "alice")
-    with redis.Redis(HOST, server.port) as client:
-        client.bf()
-        with pytest.raises(KeyError, match=r"^'Capacity'$"):
-            client.execute_command("BF.INFO", "users", "FPR")
-
-
-@pytest.mark.parametrize(
-    ("options", "reply", "capacity"),
-    [
-        ({}, True, lambda info: info.capacity),
-        ({"protocol": 2}, 1, lambda info: info.capacity),
-        ({"protocol": 3}, True, lambda info: info[b"Capacity"]),
-    ],
-)
-def test_redis_py_replies_as_the_page_says(server, options, reply, capacity):
-    with redis.Redis(HOST, server.port, **options) as client:
-        shown = [client.bf().add("key", "item"), client.bf().exists("key", "item")]
-        assert capacity(client.bf().info("key")) == 100
-    assert [repr(value) for value in shown] == [repr(reply)] * 2
-
-
 # Error rate and capacity
-
-
-def test_the_rates_of_filled_filters_are_stated_as_they_are_tested():
-    rates = (ROOT / "filter/tests/promises/rates.rs").read_text()
-    tested = re.search(r"for \(rate, factor\) in \[(.*?)\]", rates)
-    assert tested
-    limits = {rate: factor for rate, factor in re.findall(r"\((\S+), (\S+)\)", tested[1])}
-    prose = " ".join(text(CHOOSING).split())
-    stated = re.search(r"we measured (.*?)\. \(The tests allow (.*?) times", prose)
-    assert stated
-    measured = {
-        rate: factor for factor, rate in re.findall(r"([\d.]+) times at ([\d.]+\d)", stated[1])
-    }
-    assert measured.keys() == limits.keys()
-    assert all(float(factor) <= float(limits[rate]) for rate, factor in measured.items())
-    assert re.findall(r"[\d.]+\d", stated[2]) == [limits[rate] for rate in measured]
 
 
 def size(server: Server, *create: object) -> int:
@@ -374,20 +323,7 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     assert re.findall(version, classic) == [stated["classic file format"]]
 
 
-# Merging, and differences from other servers
-
-
-def test_a_retried_merge_into_a_counting_filter_doubles_the_counts_without_replace(server):
-    client = server.client
-    client.execute_command("BF.RESERVE", "source", "0.01", 100, "COUNTING")
-    for destination in ("without", "with"):
-        client.execute_command("BF.RESERVE", destination, "LIKE", "source")
-    client.execute_command("BF.ADD", "source", "item")
-    for _ in range(2):
-        client.execute_command("BF.MERGE", "without", 1, "source")
-        client.execute_command("BF.MERGE", "with", 1, "source", "REPLACE")
-    counts = [client.execute_command("BF.COUNT", key, "item") for key in ("without", "with")]
-    assert counts == [2, 1]
+# Differences from other servers
 
 
 @pytest.mark.parametrize(
@@ -401,15 +337,3 @@ def test_options_of_valkey_bloom_and_redis_8_get_the_errors_that_are_stated(serv
     server.client.execute_command("BF.RESERVE", "key", "0.01", 100)
     assert f"`{error}`" in text(DIFFERENCES)
     assert error.removeprefix("ERR ") in pages.redis_cli(server, command)
-
-
-def test_the_limits_of_redis_8_do_not_hold(server):
-    client = server.client
-    client.execute_command("BF.RESERVE", "key", "0.5", 2**30 + 1, "EXPANSION", 2**32 - 1)
-    facts = [
-        client.execute_command("BF.INFO", "key", field)[0]
-        for field in ("ERROR", "CAPACITY", "EXPANSION")
-    ]
-    assert facts == [b"0.5", 2**30 + 1, 2**32 - 1]
-    client.execute_command("BF.RESERVE", "fixed", "0.01", 100, "EXPANSION", 0)
-    assert client.execute_command("BF.INFO", "fixed", "EXPANSION") == [None]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pybloom_live
 import pytest
 from oxbloom import BloomFilter, FilterFullError
+from pages import CLI
 from servers import HOST, OXBLOOM, ROOT, Server, running
 
 PAGE = (ROOT / "docs/pybloom.md").read_text()
-CLI = "redis-cli"
 
 
 def lines() -> list[list[str]]:
