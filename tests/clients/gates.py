@@ -1,9 +1,11 @@
-"""A proxy that can hold back what a client sends to a server, so that a test can interrupt the client there."""
+"""A proxy that can hold back what a client sends to a server, so that a test can interrupt the client there. It can also
+lose replies.
+"""
 
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 
 from servers import HOST, Server, wait_until
 
@@ -22,11 +24,13 @@ class Gate:
         self.server = server
         self.passed, self.limit, self.word = 0, 0.0, b""
         self.waiting = False
+        self.loses, self.lost = False, 0
         self.changed = threading.Condition()
         self.sockets: list[socket.socket] = []
         self.threads: list[threading.Thread] = []
         self.listener = socket.create_server((HOST, 0))
-        self.url = f"redis://{HOST}:{self.listener.getsockname()[1]}"
+        self.port: int = self.listener.getsockname()[1]
+        self.url = f"redis://{HOST}:{self.port}"
         self.run(self.accept)
 
     def run(self, target: Callable, *arguments: object) -> None:
@@ -55,6 +59,10 @@ class Gate:
                     with self.changed:
                         self.passed += len(data)
                         self.changed.wait_for(lambda: not self.holds(data))
+                elif self.loses:
+                    self.loses = False
+                    self.lost += 1
+                    break
                 outward.sendall(data)
         except OSError:
             pass
@@ -75,6 +83,10 @@ class Gate:
         self.open(limit, word)
         wait_until(lambda: self.waiting)
 
+    def lose_a_reply(self) -> None:
+        """Makes the next reply get lost, with its connection."""
+        self.loses = True
+
     def drop_connections(self) -> None:
         shut_down(*self.sockets)
         self.open()  # so that threads that hold data back notice
@@ -85,3 +97,11 @@ class Gate:
         for thread in self.threads:
             thread.join()
         self.listener.close()
+
+
+@contextmanager
+def opened(server: Server) -> Iterator[Gate]:
+    """Yields a gate that is open."""
+    with closing(Gate(server)) as gate:
+        gate.open()
+        yield gate

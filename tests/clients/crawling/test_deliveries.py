@@ -7,14 +7,12 @@ from collections.abc import Callable
 
 import pytest
 import redis
+from gates import opened
 from oxbloom.scrapy.deliveries import ORDERS, Deliveries
 from oxbloom.scrapy.retries import Retries
-from proxy import proxy
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 from scrapy import Request, Spider
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
-from servers import Server, wait_until
+from servers import ONCE, Server, wait_until
 
 QUEUE = "quotes:requests"
 FILTER = "quotes:bloomfilter"
@@ -30,7 +28,7 @@ Taker = Callable[..., Deliveries]
 @pytest.fixture
 def taker(server: Server) -> Taker:
     def taker(kind: type = FifoQueue, port: int = server.port, lease: int = LEASE) -> Deliveries:
-        client = redis.Redis(port=port, retry=Retry(NoBackoff(), 0))
+        client = redis.Redis(port=port, retry=ONCE)
         return Deliveries(client, QUEUE, ORDERS[kind], lease=lease, retries=Retries(5))
 
     return taker
@@ -173,24 +171,24 @@ def test_an_entry_and_its_item_are_added_together_or_not_at_all(server, taker):
 
 @KINDS
 def test_no_lost_reply_loses_or_doubles_an_entry(server, taker, kind):
-    with proxy(server.port) as network:
+    with opened(server) as network:
         one = taker(kind, network.port)
         one.sign_of_life()
         for n in range(5):
-            network.lose.set()
+            network.lose_a_reply()
             one.put_if_new(entry(n), FILTER, ["BF.INSERT", "ITEMS", n])
-            network.lose.set()
+            network.lose_a_reply()
             token = one.note(entry(n + 5))
-            network.lose.set()
+            network.lose_a_reply()
             one.put(entry(n + 5), token)
         taken = []
         for _ in range(10):
-            network.lose.set()
+            network.lose_a_reply()
             found = one.take()
             assert found is not None
             taken.append(number(found))
             one.done(found[0])
-        network.lose.set()
+        network.lose_a_reply()
         assert one.sign_of_life() == (0, 0)
         assert network.lost == 26
         assert Counter(taken) == dict.fromkeys(range(10), 1)

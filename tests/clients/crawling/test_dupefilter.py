@@ -6,19 +6,11 @@ import time
 
 import pytest
 import redis
-from crawls import (
-    ALL_SCHEDULERS,
-    SCHEDULERS_OF_QUEUES,
-    SCRAPYS_OWN,
-    crawl,
-)
-from dupefilters import KEY, OTHER, PAGE, SAME, Quotes, info, rejection
+from crawls import ALL_SCHEDULERS, SCHEDULERS_OF_QUEUES, SCRAPYS_OWN, crawl
+from dupefilters import KEY, OTHER, PAGE, SAME, rejection
+from gates import opened
 from oxbloom.scrapy import RFPDupeFilter
-from proxy import proxy
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 from scrapy import Request
-from scrapy.utils.test import get_crawler
 from servers import OXBLOOM, REDISBLOOM, running
 from website import site
 
@@ -60,17 +52,15 @@ def test_a_filter_can_have_shards_and_a_server_of_its_own(server, dupefilter, sp
     assert len(seen.filter.keys) == 4
 
 
-def test_two_crawlers_start_with_one_filter(server, dupefilter):
-    one, other = dupefilter(), dupefilter()
-    assert not one.request_seen(PAGE)
-    assert other.request_seen(PAGE)
-
-
 def test_a_filter_with_other_options_is_an_error(server, spider, dupefilter, caplog):
     dupefilter()
     for settings, says in [
         ({"BLOOMFILTER_ERROR_RATE": 0.01}, "an error rate of 1e-06, but 0.01 was asked for"),
         ({"BLOOMFILTER_COUNTING": True}, "bits, but counters (COUNTING) was asked for"),
+        (
+            {"BLOOMFILTER_WINDOW": 60, "BLOOMFILTER_SLICES": 7, "BLOOMFILTER_REFRESH": True},
+            "no window, but a window of 60 s (SLICES 7, REFRESH) was asked for",
+        ),
     ]:
         quotes = spider(**settings)
         unusable = RFPDupeFilter.from_spider(quotes)
@@ -100,16 +90,6 @@ def test_missing_rights_to_create_filters_are_reported_at_the_start(server, spid
     server.client.acl_deluser("reader")
 
 
-def test_a_cleared_filter_is_created_again_as_it_was(server, dupefilter):
-    seen = dupefilter(BLOOMFILTER_CAPACITY=5000, BLOOMFILTER_COUNTING=True)
-    assert not seen.request_seen(PAGE)
-    seen.clear()
-    assert server.client.dbsize() == 0
-    assert not seen.request_seen(PAGE)
-    assert info(server, "CAPACITY") == 5000
-    assert info(server, "LAYOUT") == b"counting"
-
-
 @pytest.mark.parametrize(
     ("settings", "key", "kept"),
     [
@@ -136,18 +116,6 @@ def test_with_scrapys_scheduler_the_filter_lasts_as_long_as_it_is_needed(
         assert one.filter.keys == [key]
     one.close("finished")
     assert bool(server.client.exists(*one.filter.keys)) is kept
-
-
-@pytest.mark.parametrize(("persist", "left"), [(True, [b"follow:bloomfilter"]), (False, [])])
-@SCHEDULERS_OF_QUEUES
-def test_with_a_scheduler_of_queues_the_filter_lasts_if_it_persists(
-    server, tmp_path, settings, persist, left
-):
-    with site(20) as pages, crawl(server, tmp_path, **settings) as short:
-        crawler = short.follow(pages.url(0), SCHEDULER_PERSIST=persist)
-        short.go()
-        crawler.finish()
-    assert server.client.keys() == left
 
 
 def test_every_duplicate_is_logged_with_dupefilter_debug(server, tmp_path):
@@ -186,21 +154,13 @@ def test_a_crawler_that_cannot_start_leaves_the_crawl_of_others_alone(server, tm
 
 @pytest.mark.parametrize("counting", [False, True])
 def test_a_request_whose_reply_is_lost_is_crawled(server, dupefilter, counting):
-    with proxy(server.port) as network:
-        url = {"REDIS_URL": f"redis://127.0.0.1:{network.port}"}
-        seen = dupefilter(BLOOMFILTER_COUNTING=counting, **url)
-        network.lose.set()
+    with opened(server) as network:
+        seen = dupefilter(BLOOMFILTER_COUNTING=counting, REDIS_URL=network.url)
+        network.lose_a_reply()
         assert not seen.request_seen(PAGE)
         assert network.lost == 1
         assert seen.stats.get_value("bloomfilter/uncertain") == 1
         assert seen.request_seen(PAGE)
-        # The same happens with redis-py's own retries.
-        retrying = {"retry": Retry(NoBackoff(), 1), "retry_on_error": [redis.ConnectionError]}
-        client = redis.Redis(port=network.port, **retrying)
-        client.ping()
-        network.lose.set()
-        assert not client.execute_command("BF.ADD", KEY, "new")
-        client.close()
 
 
 def test_it_waits_for_a_server_that_is_away(dupefilter, server, caplog, monkeypatch):
@@ -233,61 +193,50 @@ def test_a_request_that_did_not_reach_the_server_is_not_uncertain(dupefilter, se
     assert seen.stats.get_value("bloomfilter/uncertain") is None
 
 
-class TestForgetting:
-    @pytest.fixture
-    def seen(self, dupefilter) -> RFPDupeFilter:
-        seen = dupefilter(BLOOMFILTER_COUNTING=True)
-        for request in (PAGE, OTHER):
-            assert not seen.request_seen(request)
-        return seen
-
-    def test_a_request_that_is_forgotten_is_new_and_others_are_not(self, seen):
-        for _ in range(3):
-            assert seen.request_seen(SAME)
-        assert seen.forget(SAME)
-        assert seen.request_seen(OTHER)
-        assert not seen.request_seen(PAGE)
-        assert seen.request_seen(PAGE)
-
-    def test_a_request_is_forgotten_once(self, seen, server):
-        request = Request("https://example.com/c")
+@pytest.fixture
+def counting(dupefilter) -> RFPDupeFilter:
+    seen = dupefilter(BLOOMFILTER_COUNTING=True)
+    for request in (PAGE, OTHER):
         assert not seen.request_seen(request)
-        assert seen.forget(request)
-        server.client.config_resetstat()
-        assert not seen.forget(request)
-        assert "cmdstat_bf.mdel" not in server.client.info("commandstats")
-
-    def test_a_request_that_bypassed_the_filter_is_not_forgotten(self, seen):
-        assert not seen.forget(Request(PAGE.url, dont_filter=True))
-        assert seen.request_seen(PAGE)
-
-    def test_a_retry_of_a_new_request_is_forgotten(self, seen):
-        request = Request("https://example.com/c")
-        assert not seen.request_seen(request)
-        retry = request.replace(dont_filter=True)
-        assert seen.forget(retry)
-        assert not seen.request_seen(request)
-
-    def test_the_target_of_a_redirect_that_bypassed_the_filter_is_not_forgotten(self, seen):
-        request = Request("https://example.com/c")
-        assert not seen.request_seen(request)
-        redirected = request.replace(url=OTHER.url, dont_filter=True)
-        assert not seen.forget(redirected)
-        assert seen.request_seen(OTHER)
-
-    def test_forgetting_takes_a_counting_filter(self, dupefilter, server):
-        seen = dupefilter()
-        assert not seen.request_seen(PAGE)
-        with pytest.raises(ValueError, match="BLOOMFILTER_COUNTING"):
-            seen.forget(PAGE)
+    return seen
 
 
-def test_the_filter_can_be_in_a_module_with_a_prefix():
+def test_a_request_is_forgotten_once_and_others_are_not(counting, server):
+    request = SAME.copy()
+    for _ in range(3):
+        assert counting.request_seen(request)
+    server.client.config_resetstat()
+    assert counting.forget(request)
+    assert not counting.forget(request)
+    assert server.client.info("commandstats")["cmdstat_bf.mdel"]["calls"] == 1
+    assert counting.request_seen(OTHER)
+    assert not counting.request_seen(PAGE)
+    assert counting.request_seen(PAGE)
+
+
+def test_only_requests_that_the_filter_let_through_are_forgotten(counting):
+    assert not counting.forget(Request(PAGE.url, dont_filter=True))
+    assert counting.request_seen(PAGE)
+    request = Request("https://example.com/c")
+    assert not counting.request_seen(request)
+    redirected = request.replace(url=OTHER.url, dont_filter=True)
+    assert not counting.forget(redirected)
+    assert counting.request_seen(OTHER)
+    retry = request.replace(dont_filter=True)
+    assert counting.forget(retry)
+    assert not counting.request_seen(request)
+
+
+def test_forgetting_takes_a_counting_filter(dupefilter):
+    seen = dupefilter()
+    assert not seen.request_seen(PAGE)
+    with pytest.raises(ValueError, match="BLOOMFILTER_COUNTING"):
+        seen.forget(PAGE)
+
+
+def test_the_filter_can_be_in_a_module_with_a_prefix(dupefilter):
     with running(REDISBLOOM, "--loadmodule", OXBLOOM, "prefix", "OX") as server:
-        settings = {"REDIS_URL": server.url, "BLOOMFILTER_PREFIX": "OX"}
-        crawler = get_crawler(Quotes, settings)
-        crawler.spider = Quotes.from_crawler(crawler)
-        seen = RFPDupeFilter.from_spider(crawler.spider)
+        seen = dupefilter(REDIS_URL=server.url, BLOOMFILTER_PREFIX="OX")
         assert not seen.request_seen(PAGE)
         assert seen.request_seen(SAME)
         assert server.client.execute_command("OXBF.CARD", KEY) == 1
