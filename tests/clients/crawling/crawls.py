@@ -16,7 +16,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from pages import blocks, page, section
 from servers import WITHIN, Server, hear_interrupts, wait_until
+from website import Site
 
 HERE = Path(__file__).parent
 
@@ -28,10 +30,6 @@ PLAIN = {
     "DUPEFILTER_CLASS": "oxbloom.scrapy.RFPDupeFilter",
 }
 LASTING = {**PLAIN, "SCHEDULER": "oxbloom.scrapy.Scheduler"}
-CHECK_THEN_INSERT = {
-    "SCHEDULER": "scrapy_redis_bloomfilter.scheduler.Scheduler",
-    "DUPEFILTER_CLASS": "scrapy_redis_bloomfilter.dupefilter.RFPDupeFilter",
-}
 SCRAPYS_OWN = {"DUPEFILTER_CLASS": "oxbloom.scrapy.RFPDupeFilter"}
 
 LOOKING_UP = {"SPIDER_MIDDLEWARES": {"oxbloom.scrapy.LinksMiddleware": 10}}
@@ -44,6 +42,16 @@ SCHEDULERS_OF_QUEUES = pytest.mark.parametrize("settings", SCHEDULERS)
 ALL_SCHEDULERS = pytest.mark.parametrize(
     "settings", [*SCHEDULERS, thorough(SCRAPYS_OWN, id="scrapy")]
 )
+WITH_AND_WITHOUT_LOOK_UPS = pytest.mark.parametrize(
+    "links", [{}, LOOKING_UP], ids=["one by one", "looked up"]
+)
+
+
+def settings_of_the_page(heading: str) -> dict[str, Any]:
+    """Returns the settings that docs/crawling.md gives below a heading."""
+    settings: dict[str, Any] = {}
+    exec(blocks(section(page("crawling.md"), heading), "python")[0], {}, settings)  # noqa: S102
+    return settings
 
 
 def pages_in_flight(server: Server) -> set[int]:
@@ -117,12 +125,11 @@ class Crawl:
         self,
         *urls: str,
         again: str = "",
-        always: str = "",
         spider: str = "follow",
         **settings: Any,
     ) -> Crawler:
         """Starts a crawler that follows links from `urls`. It begins when `go` is called."""
-        arguments = {"urls": " ".join(urls), "again": again, "always": always}
+        arguments = {"urls": " ".join(urls), "again": again}
         return self.start(spider, arguments, **settings)
 
     def go(self) -> None:
@@ -140,6 +147,13 @@ class Crawl:
         The journal is read while crawlers write to it, and a killed one may leave half an entry, which does not count.
         """
         return Counter(map(int, re.findall(r"<(\d+)>", self.journal.read_text())))
+
+
+def every_page_once(crawl: Crawl, site: Site) -> None:
+    """Checks that each page was served once, and crawled once."""
+    pages = dict.fromkeys(range(site.pages), 1)
+    assert dict(crawl.crawled()) == pages
+    assert dict(site.visits()) == pages
 
 
 @contextmanager

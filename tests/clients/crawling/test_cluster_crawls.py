@@ -7,31 +7,19 @@ up to that write. A request is added to the filter before it is queued, and queu
 all pages that were served before the `WAIT` are in the filter, and must not be crawled again. Later pages may be.
 """
 
-import re
 import warnings
 from pathlib import Path
 
 from cluster import running_cluster
-from crawls import LASTING, Crawl, crawl
+from crawls import LASTING, Crawl, crawl, every_page_once, settings_of_the_page
 from oxbloom import ShardedFilter
 from scrapy import Request
 from scrapy.utils.request import RequestFingerprinter
-from servers import OXBLOOM, ROOT, running, wait_until
+from servers import OXBLOOM, running, wait_until
 from website import Site, site
 
-PAGE = (ROOT / "docs/crawling.md").read_text()
 SHARDS = 16
 CRAWLERS = 2
-
-
-def settings_of_the_page() -> dict:
-    """Returns the settings that docs/crawling.md gives for more than one server."""
-    section = PAGE.split("## More than one server")[1]
-    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert block
-    settings: dict = {}
-    exec(block[1], {}, settings)  # noqa: S102
-    return settings
 
 
 def start(crawl: Crawl, pages: Site) -> None:
@@ -42,7 +30,7 @@ def start(crawl: Crawl, pages: Site) -> None:
 
 def test_every_page_is_crawled_once_while_slots_move(tmp_path: Path):
     with running_cluster() as cluster, site(delay=0.02) as pages:
-        settings = {**settings_of_the_page(), "SCHEDULER_PERSIST": True}
+        settings = {**settings_of_the_page("More than one server"), "SCHEDULER_PERSIST": True}
         settings["REDIS_URL"] = cluster.servers[0].url
         seen = ShardedFilter(cluster.client(), "follow:bloomfilter", shards=SHARDS)
         with crawl(
@@ -54,8 +42,7 @@ def test_every_page_is_crawled_once_while_slots_move(tmp_path: Path):
                 cluster.shuffle([*seen.keys, "follow:requests"])
             for crawler in crawled.crawlers:
                 crawler.finish()
-        assert dict(crawled.crawled()) == dict.fromkeys(range(pages.pages), 1)
-        assert dict(pages.visits()) == dict.fromkeys(range(pages.pages), 1)
+        every_page_once(crawled, pages)
         assert {cluster.primary_of(key) for key in seen.keys} == set(cluster.primaries())
         assert seen.card() > pages.pages
 

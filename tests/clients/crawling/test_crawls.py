@@ -1,20 +1,21 @@
 """Real crawls of a real site with a real server: each page is crawled once, and none is missing."""
 
-from itertools import count
+from collections.abc import Callable
 
 import pytest
 import website
 from crawls import (
     ALL_SCHEDULERS,
-    CHECK_THEN_INSERT,
     IN_FLIGHT,
     LASTING,
     LEASE,
     PLAIN,
     SCHEDULERS_OF_QUEUES,
+    WITH_AND_WITHOUT_LOOK_UPS,
     Crawl,
     Crawler,
     crawl,
+    every_page_once,
     pages_in_flight,
     thorough,
 )
@@ -23,12 +24,6 @@ from website import Site, site
 
 STARTS = 40  # pages that all crawlers of a crawl begin with
 DURABLE = ["--appendonly", "yes", "--appendfsync", "always"]
-
-
-def every_page_once(crawl: Crawl, site: Site) -> None:
-    pages = dict.fromkeys(range(site.pages), 1)
-    assert dict(crawl.crawled()) == pages
-    assert dict(site.visits()) == pages
 
 
 def together(crawl: Crawl, site: Site, crawlers: int) -> list[dict]:
@@ -52,39 +47,26 @@ def test_of_0_to_9_and_0_to_99_the_second_ten_are_filtered(server, tmp_path, set
 
 
 @SCHEDULERS_OF_QUEUES
-def test_a_projects_own_filter_is_used(server, tmp_path, settings):
-    own = {**settings, "DUPEFILTER_CLASS": "spiders.WithoutSeven"}
-    with site() as pages, crawl(server, tmp_path, **own) as textbook:
-        textbook.start("textbook", {"site": pages.root}).finish()
-    assert set(range(100)) - set(textbook.crawled()) == {7}
+@WITH_AND_WITHOUT_LOOK_UPS
+def test_a_projects_own_filter_is_used(server, tmp_path, settings, links):
+    own = {**settings, **links, "DUPEFILTER_CLASS": "spiders.WithoutSeven"}
+    with site(pages=100) as pages, crawl(server, tmp_path, **own) as one:
+        one.go()
+        one.follow(pages.url(0)).finish()
+        assert 7 not in one.crawled()
+        assert set(one.crawled().values()) == {1}
 
 
 @pytest.mark.parametrize("crawlers", [thorough(2), 4])
 @SCHEDULERS_OF_QUEUES
-def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings, crawlers):
-    with site() as pages, crawl(server, tmp_path, SCHEDULER_PERSIST=True, **settings) as many:
+@WITH_AND_WITHOUT_LOOK_UPS
+def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings, links, crawlers):
+    settings = {**settings, **links, "SCHEDULER_PERSIST": True}
+    with site() as pages, crawl(server, tmp_path, **settings) as many:
         stats = together(many, pages, crawlers)
         every_page_once(many, pages)
     assert all(one["item_scraped_count"] > 0 for one in stats)
     assert server.client.execute_command("BF.CARD", "follow:bloomfilter") >= pages.pages
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("crawlers", [2, 4])
-def test_checking_and_then_inserting_crawls_pages_twice(server, tmp_path, crawlers):
-    old = {**CHECK_THEN_INSERT, "SCHEDULER_PERSIST": True}
-
-    def crawls_a_page_twice(attempt: int) -> bool:
-        server.client.flushall()
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        with site() as pages, crawl(server, folder, **old) as many:
-            together(many, pages, crawlers)
-            return max(pages.visits().values()) > 1
-
-    # A page is crawled twice if two crawlers check a request for it at the same moment. On a busy machine, not every
-    # crawl has such a moment, so crawls are repeated until one has.
-    assert any(map(crawls_a_page_twice, count()))
 
 
 def test_nothing_is_lost_or_crawled_twice_when_a_crawl_is_stopped_and_resumed(server, tmp_path):
@@ -165,18 +147,6 @@ def test_nothing_is_lost_and_only_what_was_in_flight_is_crawled_twice_when_all_a
         assert server.client.exists(IN_FLIGHT) == 0
 
 
-def test_without_our_scheduler_pages_in_flight_are_lost(server, tmp_path):
-    """This is the test above with the scheduler of scrapy-redis. It shows that kills have an effect."""
-    settings = {**PLAIN, "SCHEDULER_PERSIST": True}
-    with site(delay=0.2) as pages, crawl(server, tmp_path, **settings) as killed:
-        crawler = killed.follow(pages.url(0))
-        killed.go()
-        until_pages_are_in_flight(killed, pages, 0.3)
-        crawler.kill()
-        killed.follow(pages.url(0)).finish()
-        assert len(killed.crawled()) < pages.pages
-
-
 @SCHEDULERS_OF_QUEUES
 def test_crawlers_that_are_fed_by_redis_share_what_they_have_seen(server, tmp_path, settings):
     with (
@@ -195,37 +165,25 @@ def test_crawlers_that_are_fed_by_redis_share_what_they_have_seen(server, tmp_pa
         assert dict(times) == dict.fromkeys(range(2, pages.pages), 1)
 
 
-class Faults:
-    """Causes faults that keep a crawler from storing requests, and ends them."""
+# Faults that keep a crawler from storing requests.
+FAULTS: dict[str, Callable[[Server], object]] = {
+    "server away": Server.kill,
+    "server full": lambda server: server.client.config_set("maxmemory", 1),
+    "filter cannot grow": lambda server: server.client.config_set("bf.filter-memory-limit", 1),
+}
 
-    @staticmethod
-    def the_server_is_away(server: Server) -> None:
-        server.kill()
 
-    @staticmethod
-    def the_server_is_full(server: Server) -> None:
-        server.client.config_set("maxmemory", 1)
-
-    @staticmethod
-    def the_filter_cannot_grow(server: Server) -> None:
-        server.client.config_set("bf.filter-memory-limit", 1)
-
-    @staticmethod
-    def end(server: Server) -> None:
-        if server.process.poll() is not None:
-            server.start()
-        for setting in ("maxmemory", "bf.filter-memory-limit"):
-            server.client.config_set(setting, 0)
+def end_fault(server: Server) -> None:
+    if server.ended():
+        server.start()
+    for setting in ("maxmemory", "bf.filter-memory-limit"):
+        server.client.config_set(setting, 0)
 
 
 @pytest.mark.parametrize(
     "elsewhere", [pytest.param(False, id="one step"), thorough(True, id="several steps")]
 )
-@pytest.mark.parametrize(
-    "fault",
-    [Faults.the_server_is_away, Faults.the_server_is_full, Faults.the_filter_cannot_grow],
-    ids=lambda fault: fault.__name__,
-)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
     tmp_path, monkeypatch, fault, elsewhere
 ):
@@ -244,11 +202,11 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
         crawler = stopped.follow(pages.url(0))
         stopped.go()
         until_pages_are_in_flight(stopped, pages, 0.1)
-        fault(server)
+        FAULTS[fault](server)
         assert crawler.finish(code=1)["finish_reason"] == "queue_unusable"
         assert crawler.text().count("ERROR: The crawler stops") == 1
         assert "Traceback" not in crawler.text()
-        Faults.end(server)
+        end_fault(server)
         in_flight = pages_in_flight(server)
         assert in_flight
         stopped.follow(pages.url(0)).finish()
@@ -260,11 +218,12 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
 
 @pytest.mark.parametrize(("again", "missing"), [("now", set()), ("unforgotten", {7, 60, 61})])
 @ALL_SCHEDULERS
-def test_pages_that_are_forgotten_are_crawled_again(server, tmp_path, settings, again, missing):
-    with (
-        site(pages=100) as pages,
-        crawl(server, tmp_path, BLOOMFILTER_COUNTING=True, **settings) as banned,
-    ):
+@WITH_AND_WITHOUT_LOOK_UPS
+def test_pages_that_are_forgotten_are_crawled_again(
+    server, tmp_path, settings, links, again, missing
+):
+    settings = {**settings, **links, "BLOOMFILTER_COUNTING": True}
+    with site(pages=100) as pages, crawl(server, tmp_path, **settings) as banned:
         pages.bans.update({7: 1, 60: 2, 61: 1})
         crawler = banned.follow(pages.url(0), again=again)
         banned.go()

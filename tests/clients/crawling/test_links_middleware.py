@@ -1,29 +1,17 @@
-"""Tests the middleware that looks up all links of a page with one command."""
+"""Tests the middleware that looks up all links of a page with one command. `test_crawls.py` has more crawls with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from crawls import (
-    ALL_SCHEDULERS,
-    LASTING,
-    LEASE,
-    LOOKING_UP,
-    PLAIN,
-    SCHEDULERS_OF_QUEUES,
-    SCRAPYS_OWN,
-    Crawl,
-    crawl,
-    thorough,
-)
+from crawls import ALL_SCHEDULERS, LOOKING_UP, crawl, every_page_once, thorough
 from oxbloom.scrapy import LinksMiddleware, RFPDupeFilter
 from oxbloom.scrapy.links import CHUNK
-from scrapy import Request, Spider
-from scrapy.utils.test import get_crawler
-from servers import OXBLOOM, WITHIN, Server, running, wait_until
-from website import Site, site
+from scrapy import Request
+from servers import WITHIN, Server
+from website import site
 
 ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 SELECT = "twisted.internet.selectreactor.SelectReactor"
@@ -33,12 +21,6 @@ def calls(server: Server) -> dict[str, int]:
     """Returns how often each command was called since the statistics were reset."""
     stats = server.client.info("commandstats")
     return {name.removeprefix("cmdstat_"): figures["calls"] for name, figures in stats.items()}
-
-
-def every_page_once(crawl: Crawl, site: Site) -> None:
-    pages = dict.fromkeys(range(site.pages), 1)
-    assert dict(crawl.crawled()) == pages
-    assert dict(site.visits()) == pages
 
 
 # ---- Crawls ---------------------------------------------------------------------------------------------------------
@@ -73,48 +55,6 @@ def test_a_crawl_is_the_same_with_fewer_commands(server, tmp_path, settings, spi
         assert additions[1] < 0.7 * additions[0]
 
 
-@pytest.mark.parametrize("settings", [PLAIN, LASTING], ids=["scrapy-redis", "lasting"])
-def test_crawlers_of_one_queue_crawl_every_page_once(server, tmp_path, settings):
-    settings = {**settings, **LOOKING_UP, "SCHEDULER_PERSIST": True}
-    with site() as pages, crawl(server, tmp_path, **settings) as many:
-        crawlers = [many.follow(*map(pages.url, range(20))) for _ in range(3)]
-        many.go()
-        for crawler in crawlers:
-            crawler.finish()
-        every_page_once(many, pages)
-
-
-@SCHEDULERS_OF_QUEUES
-def test_a_projects_own_filter_is_used(server, tmp_path, settings):
-    own = {**settings, **LOOKING_UP, "DUPEFILTER_CLASS": "spiders.WithoutSeven"}
-    with site(pages=100) as pages, crawl(server, tmp_path, **own) as one:
-        one.go()
-        one.follow(pages.url(0)).finish()
-        assert 7 not in one.crawled()
-        assert set(one.crawled().values()) == {1}
-
-
-def test_nothing_is_lost_when_a_crawler_is_killed(server, tmp_path):
-    settings = {**LASTING, **LOOKING_UP, "SCHEDULER_PERSIST": True, "SCHEDULER_LEASE": LEASE}
-    with site(delay=0.2) as pages, crawl(server, tmp_path, **settings) as killed:
-        killed.go()
-        crawler = killed.follow(pages.url(0))
-        wait_until(lambda: len(killed.crawled()) > 0.3 * pages.pages)
-        crawler.kill()
-        killed.follow(pages.url(0)).finish()
-        assert set(killed.crawled()) == set(range(pages.pages))
-
-
-@SCHEDULERS_OF_QUEUES
-def test_a_filter_on_another_server_is_used(server, tmp_path, settings):
-    with running() as queue, site() as pages:
-        elsewhere = {"REDIS_URL": queue.url, "BLOOMFILTER_REDIS_PARAMS": {"url": server.url}}
-        with crawl(server, tmp_path, **{**settings, **LOOKING_UP, **elsewhere}) as one:
-            one.go()
-            one.follow(pages.url(0)).finish()
-            every_page_once(one, pages)
-
-
 def test_with_another_dupefilter_it_has_no_effect(server, tmp_path):
     with site() as pages, crawl(server, tmp_path, **LOOKING_UP) as one:
         one.go()
@@ -124,61 +64,11 @@ def test_with_another_dupefilter_it_has_no_effect(server, tmp_path):
     assert "Traceback" not in crawler.text()
 
 
-@pytest.mark.parametrize(("again", "missing"), [("now", set()), ("unforgotten", {7, 60, 61})])
-@ALL_SCHEDULERS
-def test_pages_that_are_forgotten_are_crawled_again(server, tmp_path, settings, again, missing):
-    settings = {**settings, **LOOKING_UP, "BLOOMFILTER_COUNTING": True}
-    with site(pages=100) as pages, crawl(server, tmp_path, **settings) as banned:
-        pages.bans.update({7: 1, 60: 2, 61: 1})
-        banned.go()
-        stats = banned.follow(pages.url(0), again=again).finish()
-        assert set(range(pages.pages)) - set(banned.crawled()) == missing
-        assert set(banned.crawled().values()) == {1}
-        assert stats.get("forgotten/True", 0) == (0 if missing else 4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        pytest.param(LASTING, "queue_unusable", id="lasting"),
-        thorough(SCRAPYS_OWN, "bloomfilter_unusable", id="scrapy"),
-    ],
-)
-def test_a_server_that_goes_away_is_one_error(tmp_path, settings, reason):
-    settings = {**settings, **LOOKING_UP, "BLOOMFILTER_PATIENCE": 1}
-    with (
-        running(OXBLOOM) as server,
-        site(delay=0.2) as pages,
-        crawl(server, tmp_path, **settings) as stopped,
-    ):
-        stopped.go()
-        crawler = stopped.follow(pages.url(0))
-        wait_until(lambda: len(stopped.crawled()) > 20)
-        server.kill()
-        assert crawler.finish(code=1)["finish_reason"] == reason
-        assert crawler.text().count(" ERROR: ") == 1
-        assert "Traceback" not in crawler.text()
-
-
 # ---- The dupefilter -------------------------------------------------------------------------------------------------
 
 
 def page(number: int, **more: Any) -> Request:
     return Request(f"https://example.com/{number}", **more)
-
-
-class Quotes(Spider):
-    name = "quotes"
-
-
-@pytest.fixture
-def dupefilter(server: Server) -> Callable[..., RFPDupeFilter]:
-    def dupefilter(**settings: Any) -> RFPDupeFilter:
-        crawler = get_crawler(Quotes, {"REDIS_URL": server.url, **settings})
-        crawler.spider = Quotes.from_crawler(crawler)
-        return RFPDupeFilter.from_spider(crawler.spider)
-
-    return dupefilter
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,8 @@ class Textbook(scrapy.Spider):
 class Follow(scrapy.Spider):
     """Follows every link, once a file named `go` exists.
 
-    `again` says what the spider does when it is banned from a page. `now`: it forgets the page, and requests it
-    again. `later`: it forgets the page, and leaves it to other crawlers. `unforgotten`: it requests the page again
-    without forgetting it. If `always` is set, the first requests bypass the filter.
+    When the spider is banned from a page, it requests the page again. Before, it forgets the page, unless `again` is
+    `unforgotten`.
     """
 
     name = "follow"
@@ -87,15 +86,14 @@ class Follow(scrapy.Spider):
             # All crawlers of a crawl request the same page at the same moment. This blocks, so that nothing else
             # happens before.
             time.sleep(max(0, begin + number * TICK - time.time()))
-            yield scrapy.Request(url, dont_filter=bool(self.always))
+            yield scrapy.Request(url)
 
     def parse(self, response):
         if "banned" in response.text:
             if self.again != "unforgotten":
                 forgotten = RFPDupeFilter.of(self.crawler).forget(response.request)
                 self.crawler.stats.inc_value(f"forgotten/{forgotten}")
-            if self.again != "later":
-                yield response.request.replace(dont_filter=False)
+            yield response.request.replace(dont_filter=False)
             return
         yield from response.follow_all(css="a")
         yield {"url": response.url}
