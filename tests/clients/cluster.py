@@ -11,7 +11,7 @@ import redis.asyncio.cluster
 import redis.cluster
 from redis.crc import key_slot
 from redis.utils import str_if_bytes
-from servers import HOST, OXBLOOM, PATIENCE, Server, start, wait_until
+from servers import HOST, OXBLOOM, PATIENCE, Server, free_port, running, start, wait_until
 
 SLOTS = 16384
 BUS = 10_000  # the distance from a server's port to that of its cluster bus
@@ -236,3 +236,13 @@ def running_cluster(
         cluster = Cluster(stack, [each.result() for each in starting], primaries)
         cluster.give_up_after(PATIENCE * 1000)
         yield cluster
+
+
+@contextmanager
+def running_node(module: str = OXBLOOM) -> Iterator[Server]:
+    """Starts a cluster of one server, which has all slots."""
+    ports = ("--cluster-port", str(free_port()))  # the default, 10000 more, may be above 65535
+    with running(module, "--cluster-enabled", "yes", *ports) as server:
+        server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
+        wait_until(lambda: server.client.cluster("INFO")["cluster_state"] == "ok")
+        yield server

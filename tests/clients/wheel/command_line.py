@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oxbloom import BloomFilter
-from servers import (
-    WITHIN,
-    hear_interrupts,
-)
+from servers import WITHIN, hear_interrupts
 
 OXBLOOM_COMMAND = [sys.executable, "-m", "oxbloom"]
 MILLION = 1_000_000
@@ -96,3 +93,15 @@ def old_filter(path: Path) -> bytes:
     """Writes a filter to a file, and returns the content of the file."""
     BloomFilter(10).tofile(path)
     return path.read_bytes()
+
+
+def run_code(code: str, *arguments: str) -> None:
+    """Runs Python code in a process of its own, which must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

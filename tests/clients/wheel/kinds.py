@@ -46,3 +46,21 @@ def filled(name: str) -> tuple[BloomFilter, list[str]]:
     members = items(kind.items)
     filter.add_all(members)
     return filter, members
+
+
+ODD_KEYS = [
+    b"plain",
+    b"{tagged}:1",
+    b"a{tagged}b}",
+    b"{}empty tag",
+    b"open{",
+    b"closed}",
+    b"}{",
+    b"{",
+    b"}",
+    b"",
+    b"line\nfeed\r\n",
+    b"\0\xff\xfe",
+    "фильтр".encode(),
+]
+"""Keys whose hash slots are hard to find."""

@@ -7,26 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import (
-    Done,
-    ends,
-    fails,
-    lines_of,
-    odd_lines,
-    old_filter,
-    run,
-    start,
-    write,
-)
-from oxbloom import BloomFilter
-from servers import (
-    OXBLOOM,
-    REDISBLOOM,
-    ROOT,
-    Server,
-    running,
-    wait_until,
-)
+from cluster import running_node
+from command_line import Done, ends, fails, lines_of, odd_lines, run, start, write
+from servers import OXBLOOM, REDISBLOOM, ROOT, Server, running, wait_until
 
 # --- Keys -----------------------------------------------------------------------------------------
 
@@ -87,14 +70,6 @@ def test_lines_are_not_added_to_a_key_that_is_gone(server: Server) -> None:
     assert not server.client.exists("key")
 
 
-def test_a_file_and_a_key_of_the_same_seed_are_the_same(server: Server, folder: Path) -> None:
-    for target in ((folder / "filter",), ("key", "-s", server.url)):
-        run("build", *target, "-c", 1000, "--seed", 7, "--counting", stdin=b"apple\npear\napple\n")
-    loaded = BloomFilter.load((folder / "filter").read_bytes())
-    assert loaded.dump() == BloomFilter.load_from(server.client, "key").dump()
-    assert server.client.execute_command("BF.COUNT", "key", "apple") == 2
-
-
 def test_lines_are_checked_by_a_server_with_redisbloom() -> None:
     with running(REDISBLOOM) as server:
         server.client.execute_command("BF.MADD", "key", "apple", "pear")
@@ -108,9 +83,7 @@ def test_lines_are_checked_by_a_server_with_redisbloom() -> None:
 
 
 def test_keys_of_a_cluster() -> None:
-    with running(OXBLOOM, "--cluster-enabled", "yes", "--cluster-port", "0") as server:
-        server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_until(lambda: b"cluster_state:ok" in server.client.execute_command("CLUSTER", "INFO"))
+    with running_node() as server:
         for key in ("a", "b", "}{"):
             run("build", key, "-s", server.url, "-c", 100, stdin=b"apple\n")
             assert run("check", key, "-s", server.url, stdin=b"apple\nplum\n").output == b"apple\n"
@@ -190,11 +163,3 @@ def test_a_target_that_appears_during_a_build_is_not_overwritten(
     assert path.read_bytes() == server.client.get("key") == b"kept"
     assert os.listdir(folder) == ["filter"]
     assert server.client.dbsize() == 1
-
-
-def test_a_link_is_followed(folder: Path) -> None:
-    old_filter(folder / "real")
-    (folder / "link").symlink_to("real")
-    run("build", folder / "link", "-c", 10, "--replace", stdin=b"apple\n")
-    assert (folder / "link").is_symlink()
-    assert run("check", folder / "real", stdin=b"apple\n").output == b"apple\n"

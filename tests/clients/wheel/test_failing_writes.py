@@ -85,13 +85,6 @@ class Writes:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "files"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def writes(tmp_path: Path, folder: Path) -> Iterator[Writes]:
     path = tmp_path / "page"
     path.write_bytes(bytes(Writes.PAGE.size))
@@ -142,27 +135,32 @@ def large_filter(item: bytes) -> BloomFilter:
     [
         "tofile",
         "add",
+        "build a new one",
         pytest.param("build", marks=pytest.mark.thorough),
         pytest.param("merge", marks=pytest.mark.thorough),
     ],
 )
-def test_a_file_is_replaced_completely_or_not_at_all(writes, folder, how, fault):
+def test_a_file_is_written_completely_or_not_at_all(writes, folder, how, fault):
     path, other = folder / "filter", folder.parent / "other"
-    large_filter(OLD).tofile(path)
+    large_filter(OLD).tofile(other)
+    old = b"" if how == "build a new one" else other.read_bytes()
     large_filter(NEW).tofile(other)
-    old = path.read_bytes()
-    path.chmod(0o666)
     arguments = {
         "tofile": ("-c", TOFILE, path, NEW.decode(), SEED),
+        "build a new one": (*COMMAND, "build", path, *LARGE),
         "build": (*COMMAND, "build", path, *LARGE, "--replace"),
         "add": (*COMMAND, "add", path),
         "merge": (*COMMAND, "merge", path, other, "--replace"),
     }
     for number in writes.each(fault):
+        path.unlink(missing_ok=True)
+        if old:
+            path.write_bytes(old)
+            path.chmod(0o666)
         done = writes.run(*arguments[how], input=NEW + b"\n", stdout=subprocess.DEVNULL)
         assert (done.returncode == 0) == (not writes.failed), (number, done.stderr)
-        assert os.listdir(folder) == ["filter"]
-        now = path.read_bytes()
+        now = path.read_bytes() if path.exists() else b""
+        assert os.listdir(folder) == (["filter"] if now else [])
         if done.returncode:
             said(done)
         else:
@@ -170,24 +168,7 @@ def test_a_file_is_replaced_completely_or_not_at_all(writes, folder, how, fault)
         if now != old:
             # The file is complete, but its name may not be permanent.
             assert NEW in BloomFilter.fromfile(path)
-            path.write_bytes(old)
-        assert path.stat().st_mode & 0o777 == 0o666
-
-
-@each_fault
-def test_a_new_file_is_complete_or_absent(writes, folder, fault):
-    path = folder / "filter"
-    for number in writes.each(fault):
-        done = writes.run(
-            *COMMAND, "build", path, *LARGE, input=NEW + b"\n", stdout=subprocess.DEVNULL
-        )
-        assert (done.returncode == 0) == (not writes.failed), (number, done.stderr)
-        if done.returncode:
-            said(done)
-        if path.exists():
-            assert NEW in BloomFilter.fromfile(path)
-            path.unlink()
-        assert os.listdir(folder) == []
+        assert not old or path.stat().st_mode & 0o777 == 0o666
 
 
 @each_fault

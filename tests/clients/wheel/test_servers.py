@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import pytest
 import redis
 import valkey
-from kinds import KINDS, filled
+from cluster import running_node
+from kinds import KINDS, ODD_KEYS, filled
 from oxbloom import BloomFilter
 from oxbloom._slots import beside, hash_slot
 from redis.crc import key_slot
-from servers import OXBLOOM, Server, free_port, running, wait_until
+from servers import Server
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -150,25 +151,18 @@ def test_a_filter_that_changes_during_a_save_is_not_saved(server: Server):
     assert server.client.dbsize() == 0
 
 
-ODD_KEYS = ["plain", "{tagged}:1", "a{tagged}b}", "{}empty tag", "open{", "closed}", "}{", "{", "}",
-            "", "line\nfeed\r\n", "фильтр"]  # fmt: skip
-
-
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[redis.RedisCluster]:
-    ports = ("--cluster-port", str(free_port()))
-    with running(OXBLOOM, "--cluster-enabled", "yes", *ports) as server:
-        server.client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        wait_until(lambda: b"cluster_state:ok" in server.client.execute_command("CLUSTER", "INFO"))
+def node() -> Iterator[redis.RedisCluster]:
+    with running_node() as server:
         client = redis.RedisCluster.from_url(server.url)
         yield client
         client.close()
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
-def test_filters_are_saved_in_clusters(cluster: redis.RedisCluster, key: str):
+def test_filters_are_saved_in_clusters(node: redis.RedisCluster, key: bytes):
     filter, _ = filled("grown")
-    filter.save_to(cluster, key)
-    assert BloomFilter.load_from(cluster, key).dump() == filter.dump()
-    assert hash_slot(key.encode()) == key_slot(key.encode())
-    assert hash_slot(beside(key.encode(), b":x")) == key_slot(key.encode())
+    filter.save_to(node, key)
+    assert BloomFilter.load_from(node, key).dump() == filter.dump()
+    assert hash_slot(key) == key_slot(key)
+    assert hash_slot(beside(key, b":x")) == key_slot(key)
