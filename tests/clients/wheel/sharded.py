@@ -11,16 +11,12 @@ import redis
 import redis.asyncio
 import redis.connection
 from cluster import Cluster
-from oxbloom import (
-    AsyncShardedFilter,
-    ShardedFilter,
-)
+from oxbloom import AsyncShardedFilter, ShardedFilter
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from servers import HOST, PATIENCE, Server
 
 TIGHT = 1e-18  # so low that the tests have no false positives
-SLOTS = 16384
 CONNECTIONS = (redis.connection.AbstractConnection, redis.asyncio.connection.AbstractConnection)
 EVERY_SHARDS = [1, 3, 16, 64]
 SEPARATE = {"BF.ADDPACKED": "BF.INSERT", "BF.EXISTSPACKED": "BF.MEXISTS", "BF.DELPACKED": "BF.MDEL"}

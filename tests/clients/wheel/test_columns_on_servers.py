@@ -1,60 +1,37 @@
 """Tests that `ShardedFilter` and `AsyncShardedFilter` take and return what `BloomFilter` does."""
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import redis.asyncio
-from oxbloom import AsyncShardedFilter, BloomFilter, RemoteFilter, ShardedFilter
+from oxbloom import BloomFilter, RemoteFilter
 from servers import Server
+from sharded import FOUR_WAYS, TIGHT, Place
 
-RATE = 1e-18  # so low that the tests have no false positives
-
-Call = Callable[..., Any]
-
-
-def synchronous(server: Server, **options: Any) -> Call:
-    filter = ShardedFilter(server.client, "seen", shards=4, error_rate=RATE, **options)
-    return lambda operation, *words: getattr(filter, operation)(*words)
-
-
-def asynchronous(server: Server, **options: Any) -> Call:
-    async def call(operation: str, *words: Any) -> Any:
-        async with redis.asyncio.Redis.from_url(server.url) as client:
-            filter = AsyncShardedFilter(client, "seen", shards=4, error_rate=RATE, **options)
-            return await getattr(filter, operation)(*words)
-
-    return lambda *words: asyncio.run(call(*words))
-
-
-both = pytest.mark.parametrize("kind", [synchronous, asynchronous])
+both = pytest.mark.parametrize("way", [way for way in FOUR_WAYS if not way.clustered], ids=str)
 
 
 @both
-def test_columns_and_other_iterables_get_the_answers_of_a_bloom_filter(
-    server: Server, kind: Callable[..., Call]
-) -> None:
-    call, local = kind(server), BloomFilter(20_000, RATE)
+def test_columns_and_other_iterables_get_the_answers_of_a_bloom_filter(place: Place) -> None:
+    filter, local = place.filter(shards=4, capacity=20_000), BloomFilter(20_000, TIGHT)
     words = [f"item {number}" for number in range(10_500)] + ["item 3", "item 10_499"]
     chunks = pa.chunked_array([words[:7], [], words[7:]])
     for items in (words, np.array(words), chunks, pd.Series(words), iter(words)):
-        call("clear")
+        filter.clear()
         local.clear()
-        answers, expected = call("add_all", items), local.add_all(words)
+        answers, expected = filter.add_all(items), local.add_all(words)
         assert list(answers) == expected
-        assert call("card") == len(local)
+        assert filter.card() == len(local)
         assert isinstance(answers, np.ndarray) is (items is not words and hasattr(items, "__len__"))
     column = pd.Series(["item 1", "new"])
-    assert list(call("contains_all", column)) == [True, False]
-    assert column[~call("add_all", column)].tolist() == ["new"]
+    assert list(filter.contains_all(column)) == [True, False]
+    assert column[~filter.add_all(column)].tolist() == ["new"]
 
 
 def test_columns_work_with_a_filter_in_one_key(server: Server) -> None:
-    filter = RemoteFilter(server.client, "seen", error_rate=RATE, counting=True)
+    filter = RemoteFilter(server.client, "seen", error_rate=TIGHT, counting=True)
     column = pa.array(["a", "b", "a"])
     for answers, expected in (
         (filter.add_all(column), [False, False, True]),
@@ -68,22 +45,20 @@ def test_columns_work_with_a_filter_in_one_key(server: Server) -> None:
 
 @both
 @pytest.mark.parametrize("item", [1, None, 1.5, ["a"], bytearray(b"a"), "\ud800"])
-def test_items_of_other_types_are_rejected_with_the_same_message(
-    server: Server, kind: Callable[..., Call], item: Any
-) -> None:
-    call, local = kind(server, counting=True), BloomFilter(100, counting=True)
+def test_items_of_other_types_are_rejected_with_the_same_message(place: Place, item: Any) -> None:
+    filter, local = place.filter(counting=True), BloomFilter(100, counting=True)
     operations = ("add", item), ("add_all", ["a", "b", item, "c"]), ("remove", item)
     for operation, words in operations:
         with pytest.raises((TypeError, UnicodeEncodeError)) as expected:
             getattr(local, operation)(words)
         with pytest.raises(expected.type) as raised:
-            call(operation, words)
+            getattr(filter, operation)(words)
         assert str(raised.value) == str(expected.value)
         if operation == "add_all":
             assert raised.value.answers == expected.value.answers == [False, False]
-    assert call("contains_all", ["a", "b", "c"]) == [True, True, False]
+    assert filter.contains_all(["a", "b", "c"]) == [True, True, False]
     with pytest.raises((TypeError, UnicodeEncodeError)):
-        call("contains", item)
+        filter.contains(item)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +68,7 @@ def test_columns_that_a_bloom_filter_rejects_are_rejected(server: Server, column
     with pytest.raises(TypeError) as expected:
         BloomFilter(100).add_all(column)
     with pytest.raises(TypeError) as raised:
-        synchronous(server)("add_all", column)
+        RemoteFilter(server.client, "seen").add_all(column)
     assert str(raised.value) == str(expected.value)
 
 
@@ -103,5 +78,5 @@ def test_an_exception_has_the_answers_of_the_batches_before_it(server: Server) -
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone") as raised:
-        synchronous(server)("add_all", items())
+        RemoteFilter(server.client, "seen", error_rate=TIGHT).add_all(items())
     assert raised.value.answers == [False] * 10_500

@@ -1,7 +1,7 @@
 """Tests `RemoteFilter` and `AsyncRemoteFilter`: with all clients, and what asyncio's calls of one turn share."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,11 +13,11 @@ import valkey
 import valkey.asyncio
 import valkey.asyncio.cluster
 import valkey.cluster
-from cluster import Cluster, running_cluster
+from cluster import Cluster
 from oxbloom import AsyncRemoteFilter, KeyTakenError, RemoteFilter, ShardedFilter
 from servers import HOST, Server, wait_until
+from sharded import TIGHT, numbered
 
-TIGHT = 1e-18  # so low that the tests have no false positives
 CLIENTS: list[Any] = [
     redis.Redis,
     redis.asyncio.Redis,
@@ -30,23 +30,13 @@ CLIENTS: list[Any] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Cluster]:
-    with running_cluster() as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def port(kind: Any, server: Server, running: Cluster) -> int:
+def port(kind: Any, server: Server, cluster: Cluster) -> int:
     """Returns the port of a server, or of a node of a cluster, that is empty."""
     if "cluster" not in kind.__module__:
         return server.port
-    running.clear()
-    return running.primaries()[0].port
-
-
-def numbered(count: int, stem: str = "item") -> list[str]:
-    return [f"{stem} {number}" for number in range(count)]
+    cluster.clear()
+    return cluster.primaries()[0].port
 
 
 @pytest.mark.parametrize("decode", [False, True])
@@ -155,15 +145,6 @@ def test_a_single_call_is_sent_as_such(counted: Server) -> None:
 
     run(counted, check)
     assert calls(counted) == {"insert": 2, "mexists": 1}
-
-
-def test_a_batch_with_more_items_than_a_chunk_is_sent_in_order(counted: Server) -> None:
-    async def check(filter: AsyncRemoteFilter) -> None:
-        items = numbered(25_000)
-        assert await asyncio.gather(*map(filter.add, items)) == [False] * 25_000
-        assert calls(counted) == {"addpacked": 3}
-
-    run(counted, check)
 
 
 def test_tasks_that_are_cancelled_harm_no_others(server: Server) -> None:
