@@ -1,8 +1,6 @@
 """Batches of BloomFilter take the columns of NumPy, pandas, Polars and pyarrow, and return masks that these accept."""
 
 import itertools
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -10,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from command_line import run_code
 from oxbloom import BloomFilter
 
 WORDS = ["", "a", "é", "日本語", "x" * 11, "x" * 12, "x" * 13, "a" * 300, "mid\0dle"]
@@ -302,7 +301,4 @@ assert BloomFilter(10, counting=True).count_all(pl.Series(["a"])) == [0]
 
 @pytest.mark.parametrize("program", [WITHOUT_PYARROW, WITHOUT_NUMPY], ids=["pyarrow", "NumPy"])
 def test_neither_pyarrow_nor_numpy_is_needed(program: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_code(program)

@@ -19,19 +19,13 @@ ABSENT = [f"absent {number}" for number in range(5000)]
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_server_restores_what_is_dumped(server: Server, name: str):
+def test_a_server_restores_what_is_dumped_and_the_other_way_around(server: Server, name: str):
     filter, members = filled(name)
     server.client.restore("key", 0, filter.dump())
     assert server.client.execute_command("BF.MEXISTS", "key", *members) == [1] * len(members)
     replies = server.client.execute_command("BF.MEXISTS", "key", *ABSENT)
     assert [bool(reply) for reply in replies] == filter.contains_all(ABSENT)
     assert server.client.execute_command("BF.CARD", "key") == len(filter)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_what_a_server_dumps_is_loaded(server: Server, name: str):
-    filter, members = filled(name)
-    server.client.restore("key", 0, filter.dump())
     server.client.execute_command("BF.MADD", "key", *members[:3])
     payload = server.client.dump("key")
     loaded = BloomFilter.load(payload)
@@ -194,6 +188,8 @@ def test_payloads_may_be_any_objects_with_bytes():
 
 # --- Hostile bytes --------------------------------------------------------------------------------
 
+# Damaged bytes, and chunks, are tested in `filter/tests/promises`. Here, payloads have valid checksums.
+
 POLYNOMIAL = 0x95AC9329AC4BC9B5
 
 
@@ -244,23 +240,8 @@ def small(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_damaged_payloads_are_rejected(name: str):
-    payload = small(name)
-    for index in range(len(payload)):
-        for bit in range(8):
-            damaged = bytearray(payload)
-            damaged[index] ^= 1 << bit
-            with pytest.raises(ValueError, match=r"no filter|later version"):
-                BloomFilter.load(damaged)
-        with pytest.raises(ValueError, match="no filter"):
-            BloomFilter.load(payload[:index])
-    with pytest.raises(ValueError, match="no filter"):
-        BloomFilter.load(payload + b"\0")
-
-
-@pytest.mark.parametrize("name", SMALL)
 def test_forged_payloads_are_rejected_or_sound(name: str):
-    """Forged payloads have valid checksums. Those that are not rejected load as filters that can be used."""
+    """Those that are not rejected load as filters that can be used."""
     payload, rng, loaded = small(name)[:-8], random.Random(name), 0
     for number in range(3000):
         forged = bytearray(payload)
@@ -298,20 +279,6 @@ def use(filter: BloomFilter) -> None:
         filter.remove("a")
     with suppress(IndexError, MemoryError):
         filter.add_all(f"new {number}" for number in range(20))
-
-
-def test_random_bytes_are_rejected():
-    rng = random.Random(3)
-    for _ in range(3000):
-        noise = rng.randbytes(rng.randrange(60))
-        for data in (
-            noise,
-            b"\x07" + noise,
-            sealed(b"\x07" + noise + b"\x09\x00"),
-            b"OXBLOOM\x01" + noise,
-        ):
-            with pytest.raises(ValueError, match=r"no filter|later version"):
-                BloomFilter.load(data)
 
 
 def length(number: int) -> bytes:
@@ -441,31 +408,6 @@ def test_chunks_are_put_together_again(name: str):
         BloomFilter.from_chunks(chunks[:-1])
     with pytest.raises(ValueError, match="not the header"):
         BloomFilter.from_chunks(chunks[1:])
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_forged_chunks_are_rejected_or_sound(name: str):
-    filter = BloomFilter.load(small(name))
-    chunks, rng = list(filter.chunks()), random.Random(name)
-    for _ in range(2000):
-        forged = [(iterator, bytearray(data)) for iterator, data in chunks]
-        number = rng.randrange(len(forged))
-        iterator, data = forged[number]
-        change = rng.randrange(3)
-        if change == 0:
-            data[rng.randrange(len(data))] = rng.randrange(256)
-        elif change == 1:
-            del data[rng.randrange(len(data)) :]
-        else:
-            iterator = rng.choice([0, 1, 2, iterator + 1, 1 << 52, (1 << 64) - 1])
-        forged[number] = (iterator, data)
-        try:
-            loaded = BloomFilter.from_chunks(
-                [(iterator, bytes(data)) for iterator, data in forged], max_memory=LIMIT
-            )
-        except ValueError:
-            continue
-        use(loaded)
 
 
 @pytest.mark.parametrize(

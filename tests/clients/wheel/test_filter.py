@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,6 @@ ABSENT = [f"absent {number}" for number in range(20_000)]
 
 
 # --- Items ----------------------------------------------------------------------------------------
-
-
-def test_add_answers_as_pybloom_does():
-    filter = BloomFilter(1000)
-    assert filter.add("a") is False
-    assert filter.add("a") is True
-    assert "a" in filter
-    assert "b" not in filter
-    assert len(filter) == filter.count == 1
-    assert (filter.capacity, filter.error_rate) == (1000, 0.001)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -90,8 +81,15 @@ def test_str_stands_for_its_utf8_bytes():
     filter = BloomFilter(100)
     filter.add_all(["é", "", "日本", "\0", b"\xff"])
     assert all(filter.contains_all(["é".encode(), b"", "日本".encode(), b"\0", b"\xff"]))
+
+
+def test_text_that_has_no_utf8_is_an_error_after_the_items_before_it():
+    filter = BloomFilter(100)
     with pytest.raises(UnicodeEncodeError):
         filter.add("\ud800")
+    with pytest.raises(UnicodeEncodeError):
+        filter.add_all(["before", "\ud800", "after"])
+    assert filter.contains_all(["before", "after"]) == [True, False]
 
 
 def test_subclasses_of_str_and_bytes_are_accepted():
@@ -105,13 +103,6 @@ def test_subclasses_of_str_and_bytes_are_accepted():
     filter.add(Name("é"))
     filter.add_all([Name("b"), Data(b"c")])
     assert all(filter.contains_all(["é", b"b", "c"]))
-
-
-def test_a_batch_ends_before_text_that_has_no_utf8():
-    filter = BloomFilter(100)
-    with pytest.raises(UnicodeEncodeError):
-        filter.add_all(["before", "\ud800", "after"])
-    assert filter.contains_all(["before", "after"]) == [True, False]
 
 
 @pytest.mark.parametrize("item", [1, None, 1.5, ["a"], ("a",), bytearray(b"a"), memoryview(b"a")])
@@ -134,17 +125,6 @@ def test_batches_reject_single_items(items):
         BloomFilter(100).add_all(items)
 
 
-def test_an_iterable_that_fails_leaves_what_came_before():
-    def failing():
-        yield from items(10_000)
-        raise OSError("the disk is gone")
-
-    filter = BloomFilter(20_000)
-    with pytest.raises(OSError, match="the disk is gone"):
-        filter.add_all(failing())
-    assert all(filter.contains_all(items(10_000)))
-
-
 def test_a_full_filter_says_how_many_items_it_took():
     filter = BloomFilter(100)
     with pytest.raises(FilterFullError, match="it has the first 100 of these"):
@@ -165,13 +145,15 @@ def test_a_full_filter_says_how_many_items_it_took():
         ({"capacity": "10"}, TypeError),
         ({"error_rate": 0}, ValueError),
         ({"error_rate": 1}, ValueError),
-        ({"error_rate": float("nan")}, ValueError),
+        ({"error_rate": nan}, ValueError),
         ({"growing": 0}, ValueError),
         ({"growing": "yes"}, ValueError),
         ({"seed": -1}, OverflowError),
         ({"seed": 1, "classic": True}, ValueError),
         ({"counting": True, "classic": True}, ValueError),
         ({"counting": True, "rolling": True}, ValueError),
+        *(({"window": window}, TypeError) for window in ("90", "7d", True, [90], object())),
+        *(({"window": window}, ValueError) for window in (0, -1, 1e300, nan, inf)),
         ({"window": timedelta(0)}, ValueError),
         ({"window": timedelta(days=-1)}, ValueError),
         ({"window": timedelta(days=36_600)}, ValueError),
@@ -257,18 +239,6 @@ def test_a_window_is_over_after_its_time():
 def test_a_window_is_a_timedelta_or_seconds(window):
     assert BloomFilter(10, window=window).info()["window"] == timedelta(seconds=90)
     assert BloomFilter(10, window=0.25).info()["window"] == timedelta(milliseconds=250)
-
-
-@pytest.mark.parametrize("window", ["90", "7d", True, [90], object()])
-def test_a_window_of_another_type_is_rejected(window):
-    with pytest.raises(TypeError, match="window must be a number of seconds or a timedelta, not"):
-        BloomFilter(10, window=window)
-
-
-@pytest.mark.parametrize("window", [0, -1, 1e300, float("nan"), float("inf"), timedelta(0)])
-def test_an_impossible_window_is_rejected(window):
-    with pytest.raises(ValueError, match="window"):
-        BloomFilter(10, window=window)
 
 
 def test_without_advance_to_the_systems_clock_is_used():
