@@ -55,15 +55,6 @@ class Contender:
     def look_up_all(self, wanted: Sequence[str]) -> Sequence[bool]:
         return self.look_up(wanted)
 
-    def memory(self) -> int:
-        raise NotImplementedError
-
-    def save(self, path: Path) -> None:
-        raise NotImplementedError
-
-    def load(self, path: Path) -> object:
-        raise NotImplementedError
-
 
 class Oxbloom(Contender):
     name = "oxbloom"
@@ -85,8 +76,7 @@ class Oxbloom(Contender):
             self.filter.tofile(file)
 
     def load(self, path: Path) -> object:
-        with path.open("rb") as file:
-            return BloomFilter.fromfile(file)
+        return BloomFilter.fromfile(path)
 
 
 class PyBloom(Contender):

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import random
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import report
 from scrapy import Spider, signals
 from scrapy.crawler import CrawlerProcess
-from servers import HOST, OXBLOOM, ROOT, running
+from servers import HOST, OXBLOOM, running
 
 LINKS = 100
 NEW = 10
@@ -181,7 +178,7 @@ def measure(plan: Plan) -> dict[tuple[str, bool], list[Crawl]]:
                     **(MIDDLEWARE if looks_up else {}),
                 }
                 crawls[name, looks_up].append(measured(url, settings))
-                print(name, looks_up, crawls[name, looks_up][-1], file=sys.stderr, flush=True)
+                report.say(f"{name} {looks_up} {crawls[name, looks_up][-1]}")
     return crawls
 
 
@@ -207,12 +204,8 @@ def markdown(plan: Plan, crawls: dict[tuple[str, bool], list[Crawl]]) -> str:
 
 
 def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
-    target = Path(os.environ.get("TARGET", ROOT / "target"))
-    plan = QUICK if quick else FULL
-    page = ROOT / "docs" / "scrapy.md"
-    to = target / "bench" / "crawls.md" if quick else None
-    report.publish(markdown(plan, measure(plan)), page, to, "crawls")
+    plan = QUICK if report.IS_QUICK else FULL
+    report.publish(markdown(plan, measure(plan)), "scrapy.md", "crawls")
 
 
 if __name__ == "__main__":

@@ -30,9 +30,7 @@ import gc
 import io
 import math
 import multiprocessing
-import os
 import random
-import statistics
 import sys
 import time
 from array import array
@@ -46,6 +44,7 @@ import redis
 import report
 import urls
 from oxbloom.scrapy import RFPDupeFilter
+from report import say
 from scrapy import Request, Spider
 from scrapy.utils.request import fingerprint
 from scrapy.utils.test import get_crawler
@@ -53,7 +52,7 @@ from scrapy_redis.dupefilter import RFPDupeFilter as SetDupeFilter
 from scrapy_redis_bloomfilter.bloomfilter import HashMap
 from scrapy_redis_bloomfilter.defaults import BLOOMFILTER_BIT, BLOOMFILTER_HASH_NUMBER
 from scrapy_redis_bloomfilter.dupefilter import RFPDupeFilter as BitsDupeFilter
-from servers import OXBLOOM, ROOT, Server, running
+from servers import OXBLOOM, Server, running
 
 ERROR_RATE = 0.001
 SHARDS = 16
@@ -90,7 +89,6 @@ HASHES = [HashMap(1 << BLOOMFILTER_BIT, seed) for seed in range(BLOOMFILTER_HASH
 """scrapy-redis-bloomfilter's hash functions. They compute a number modulo the number of bits, which is a power of two.
 So in a filter with fewer bits, a position is the lower bits of such a number.
 """
-NUMBERS = range(len(HASHES))
 
 
 @dataclass
@@ -160,7 +158,11 @@ class Kind:
 
 
 class Contender:
-    """A filter on a server of its own."""
+    """A filter on a server of its own.
+
+    Its classes have two more methods: `fill` adds items, and `false_positives` returns how many of some items that were
+    not added are found.
+    """
 
     def __init__(self, kind: Kind, server: Server) -> None:
         self.kind = kind
@@ -196,13 +198,6 @@ class Contender:
         """Returns the memory of the keys in bytes. The server measures all members of a set, not a sample."""
         usage = [self.server.client.memory_usage(key, samples=0) for key in self.keys]
         return sum(filter(None, usage))
-
-    def fill(self, items: Prints) -> None:
-        raise NotImplementedError
-
-    def false_positives(self, items: Prints) -> int:
-        """Returns how many of these items, which were not added, are found."""
-        raise NotImplementedError
 
 
 class SetContender(Contender):
@@ -252,20 +247,13 @@ class BitsContender(Contender):
             sys.exit(f"{self.name}: insert() sets other bits than HashMap computes")
 
     def false_positives(self, items: Prints) -> int:
-        of_each = [self.are_set(items.positions[number :: len(HASHES)]) for number in NUMBERS]
+        every = len(HASHES)
+        of_each = [self.are_set(items.positions[number::every]) for number in range(every)]
         answers = list(map(all, zip(*of_each, strict=True)))
         sample = items.scrapy_redis[: self.sample]
         if [bool(self.dupefilter.bf.exists(mark)) for mark in sample] != answers[: self.sample]:
             sys.exit(f"{self.name}: exists() contradicts the bits")
         return sum(answers)
-
-    def hashes(self, items: Prints, others: Prints) -> report.Hashes:
-        every = len(HASHES)
-        values = [len({p & self.mask for p in items.positions[n::every]}) for n in NUMBERS]
-        hits = [statistics.fmean(self.are_set(others.positions[n::every])) for n in NUMBERS]
-        return report.Hashes(
-            self.mask.bit_length(), values, hits, share_set(self.mask + 1, len(items.urls))
-        )
 
     def set(self, positions: Iterable[int]) -> None:
         bits, mask = self.bits, self.mask
@@ -406,11 +394,8 @@ def racer(kind: Kind, url: str, raced: list[str], start: Any, answers: Any) -> N
 
 
 def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
-    target = Path(os.environ.get("TARGET", ROOT / "target"))
-    figures = run(QUICK if quick else FULL, target / "demo").markdown()
-    page = ROOT / "docs" / "scrapy.md"
-    report.publish(figures, page, target / "bench" / "dupefilters.md" if quick else None)
+    figures = run(QUICK if report.IS_QUICK else FULL, report.TARGET / "demo").markdown()
+    report.publish(figures, "scrapy.md")
 
 
 def run(plan: Plan, data: Path) -> report.Report:
@@ -431,8 +416,6 @@ def run(plan: Plan, data: Path) -> report.Report:
             say(f"Counting false positives of {each.name}")
             row.size, row.used = each.size(), each.used() - each.empty
             row.wrong = each.false_positives(others)
-        bits = [each for each in contenders if isinstance(each, BitsContender)]
-        hashes = bits[-1].hashes(items, others)
         for each, row in zip(contenders, rows, strict=True):
             say(f"Racing {each.name}")
             row.twice = races(each, items.urls, plan)
@@ -445,7 +428,6 @@ def run(plan: Plan, data: Path) -> report.Report:
             plan.raced,
             rows,
             pings,
-            hashes,
         )
 
 
@@ -474,10 +456,6 @@ def described(client: redis.Redis) -> str:
     # The version in MODULE LIST is that of the RedisBloom that the module is compatible with.
     module = client.info("bf")["bf_version"]
     return f"{name} {version} ({client.info('memory')['mem_allocator']}), oxbloom {module}"
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import re
 import statistics
 import sys
@@ -51,7 +50,8 @@ from contenders import (
     items,
 )
 from oxbloom import AsyncRemoteFilter, BloomFilter, RemoteFilter
-from servers import OXBLOOM, ROOT, Server, running
+from report import say
+from servers import OXBLOOM, Server, running
 
 PACKAGES = ("redis", "pybloom-live", "rbloom", "fastbloom-rs", "numpy", "pyarrow")
 SINGLE, BATCH = 2_000, 50_000
@@ -297,12 +297,8 @@ def by_commands(client: redis.asyncio.Redis) -> Add:
 
 
 def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
-    plan = QUICK if quick else FULL
-    target = Path(os.environ.get("TARGET", ROOT / "target"))
-    figures = "\n\n".join(parts(plan))
-    page = ROOT / "docs" / "python-benchmarks.md"
-    report.publish(figures, page, target / "bench" / "filters.md" if quick else None)
+    figures = "\n\n".join(parts(QUICK if report.IS_QUICK else FULL))
+    report.publish(figures, "python-benchmarks.md")
 
 
 def parts(plan: Plan) -> Iterator[str]:
@@ -356,10 +352,6 @@ def speeds(measured: list[Measured]) -> Iterable[str]:
         ["false positives", *(report.percent(each.false_positives / CHUNK) for each in measured)]
     )
     yield report.table("|".join(each.name for each in measured), rows)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

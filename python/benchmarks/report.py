@@ -13,6 +13,10 @@ from datetime import date
 from importlib import metadata
 from pathlib import Path
 
+from servers import ROOT
+
+IS_QUICK = os.environ.get("QUICK", "") not in ("", "0")
+TARGET = Path(os.environ.get("TARGET", ROOT / "target"))
 PACKAGES = ("redis", "Scrapy", "scrapy-redis", "Scrapy-Redis-BloomFilter")
 
 
@@ -46,19 +50,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Hashes:
-    """Measurements of scrapy-redis-bloomfilter's hash functions with real fingerprints."""
-
-    bit: int
-    values: list[int]
-    """For each function, the number of different values that it has over all items."""
-    hits: list[float]
-    """For each function, the share of the other URLs for which its bit is set."""
-    expected: float
-    """The share that each good hash function would have."""
-
-
-@dataclass(frozen=True)
 class Report:
     server: str
     items: int
@@ -68,10 +59,9 @@ class Report:
     raced: int
     rows: list[Row]
     pings: list[float]
-    hashes: Hashes
 
     def markdown(self) -> str:
-        parts = self._setup, self._speeds, self._memory, self._hashes, self._races
+        parts = self._setup, self._speeds, self._memory, self._races
         return "\n\n".join(part() for part in parts)
 
     def _setup(self) -> str:
@@ -112,19 +102,12 @@ class Report:
             f"{self.others:,} other URLs are false positives."
         )
         heads = "`MEMORY USAGE`|growth of `used_memory`|bytes a URL|promised|false positives|95 % interval"
-        return f"{intro}\n\n{table(heads, map(line, self.rows))}"
-
-    def _hashes(self) -> str:
-        first, *rest = self.hashes.hits
-        return (
+        theirs = (
             "For scrapy-redis-bloomfilter, the promised rate is the theoretical one for good hash functions, "
-            f"(1 - e^(-kn/m))^k. With BIT={self.hashes.bit}, each good function would find its bit set for "
-            f"{percent(self.hashes.expected)} of the URLs that were never added. The first function is the sum of the "
-            f"fingerprint's characters. It has {self.hashes.values[0]:,} different values over all "
-            f"{self.items:,} URLs, and finds its bit set for {percent(first)}. The other functions find it "
-            f"set for {percent(min(rest))} to {percent(max(rest))}. So only "
-            f"{len(rest)} of the {len(rest) + 1} functions are of use."
+            "(1 - e^(-kn/m))^k. Its first function is the sum of the fingerprint's characters, which has few different "
+            "values, so only the other functions are of use."
         )
+        return f"{intro}\n\n{table(heads, map(line, self.rows))}\n\n{theirs}"
 
     def _races(self) -> str:
         def line(row: Row) -> list[str]:
@@ -198,18 +181,19 @@ def processor() -> str:
     return models[0] if models else platform.processor()
 
 
-def publish(figures: str, page: Path, quick: Path | None, name: str = "figures") -> None:
-    """Prints the figures, and writes them into the page. Those of a quick run go into the file `quick` instead.
+def publish(figures: str, page: str, name: str = "figures") -> None:
+    """Prints the figures, and writes them into a page of docs/. Those of a quick run go into the build folder instead.
 
     `name` is the name of the markers in the page.
     """
     print(figures)
-    if quick:
-        quick.parent.mkdir(parents=True, exist_ok=True)
-        quick.write_text(figures + "\n")
+    file = TARGET / "bench" / f"{Path(sys.argv[0]).stem}.md" if IS_QUICK else ROOT / "docs" / page
+    if IS_QUICK:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(figures + "\n")
     else:
-        write(page, figures, name)
-    print(f"Written to {quick or page}", file=sys.stderr, flush=True)
+        write(file, figures, name)
+    say(f"Written to {file}")
 
 
 def write(page: Path, figures: str, name: str) -> None:
@@ -220,3 +204,8 @@ def write(page: Path, figures: str, name: str) -> None:
     if not (begin and end):
         sys.exit(f"{page} has no {start} … {stop}")
     page.write_text(f"{before}{start}\n\n{figures}\n\n{stop}{after}")
+
+
+def say(text: str) -> None:
+    """Prints what the benchmark does, for its user."""
+    print(text, file=sys.stderr, flush=True)
