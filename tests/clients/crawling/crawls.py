@@ -96,6 +96,14 @@ class Crawler:
         pairs = re.findall(r"^[ {]'([^']+)': (?:(\d+)|'([^']*)')[,}]", self.text(), re.MULTILINE)
         return {name: int(number) if number else text for name, number, text in pairs}
 
+    def error(self, reason: str) -> str:
+        """Waits until the crawler exits with code 1, for this reason. Returns the one error that it logged."""
+        assert self.finish(code=1)["finish_reason"] == reason
+        errors = [line for line in self.text().splitlines() if " ERROR: " in line]
+        assert len(errors) == 1, self.text()
+        assert not re.search("Traceback|CRITICAL", self.text())
+        return errors[0].partition(" ERROR: ")[2]
+
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 

@@ -190,7 +190,7 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
     monkeypatch.setattr(website, "LINKS", 0)  # so that each page is linked to once
     impatient = {"BLOOMFILTER_PATIENCE": 1, "SCHEDULER_LEASE": LEASE}
     # The filter is small enough to grow, and its error rate too low for false positives.
-    size = {"BLOOMFILTER_CAPACITY": 100, "BLOOMFILTER_SHARDS": 4, "BLOOMFILTER_ERROR_RATE": 1e-15}
+    size = {"BLOOMFILTER_CAPACITY": 30, "BLOOMFILTER_SHARDS": 4, "BLOOMFILTER_ERROR_RATE": 1e-15}
     settings = {**LASTING, "SCHEDULER_PERSIST": True, **size, **impatient}
     with (
         running(OXBLOOM, *DURABLE) as server,
@@ -203,9 +203,7 @@ def test_a_crawler_that_cannot_store_requests_stops_and_nothing_is_lost(
         stopped.go()
         until_pages_are_in_flight(stopped, pages, 0.1)
         FAULTS[fault](server)
-        assert crawler.finish(code=1)["finish_reason"] == "queue_unusable"
-        assert crawler.text().count("ERROR: The crawler stops") == 1
-        assert "Traceback" not in crawler.text()
+        assert crawler.error("queue_unusable").startswith("The crawler stops")
         end_fault(server)
         in_flight = pages_in_flight(server)
         assert in_flight

@@ -65,17 +65,13 @@ def at(named: str, port: int) -> dict[str, Any]:
     return {named: {"url": url} if named == WITH_A_FILTER_ELSEWHERE else url}
 
 
-def error_of(crawler: Crawler, within: float) -> str:
-    """Waits until a crawler exits, in time and with code 1. Returns the one error that it logged."""
+def error_of(crawler: Crawler, reason: str, within: float) -> str:
+    """Waits until a crawler exits, in time. Returns the one error that it logged."""
     began = time.monotonic()
-    crawler.finish(code=1)
+    error = crawler.error(reason)
     assert time.monotonic() - began < within, crawler.text()
-    errors = [line for line in crawler.text().splitlines() if " ERROR: " in line]
-    assert len(errors) == 1, crawler.text()
-    assert "Traceback" not in crawler.text()
-    assert "CRITICAL" not in crawler.text()
-    assert "secret" not in errors[0]
-    return errors[0].partition(" ERROR: ")[2]
+    assert "secret" not in error
+    return error
 
 
 @SCHEDULERS
@@ -87,13 +83,12 @@ def test_no_server_at_the_start_is_one_error_that_names_the_server_and_the_setti
         settings = {**settings, **at(named, port), "BLOOMFILTER_PATIENCE": SHORT}
         with crawl(server, tmp_path, **settings) as failed:
             crawler = failed.start("textbook", {"site": pages.root})
-            error = error_of(crawler, within=SHORT + SOON)
+            error = error_of(crawler, "bloomfilter_unusable", within=SHORT + SOON)
             place = f"the server {HOST}:{port} ({named}) has not answered for "
             assert error.startswith(f"The crawl cannot start: {place}")
             seconds, patience = re.findall(r"answered for ([\d.]+) s \(\w+ = (\d+)\)", error)[0]
             assert int(patience) == SHORT
             assert SHORT / 2 <= float(seconds) <= SHORT + SOON
-            assert "'finish_reason': 'bloomfilter_unusable'" in crawler.text()
             assert pages.served == []
 
 
@@ -106,7 +101,7 @@ def test_ctrl_c_ends_the_wait_at_the_start(server, tmp_path, settings, named, un
             crawler = failed.start("textbook", {"site": pages.root})
             wait_until(lambda: waits(crawler))
             crawler.interrupt()
-            error = error_of(crawler, within=SOON)
+            error = error_of(crawler, "bloomfilter_unusable", within=SOON)
             assert error == (
                 f"The crawl cannot start: interrupted before the server {HOST}:{port} ({named}) answered"
             )
@@ -142,6 +137,11 @@ def interrupted_crawl(
             yield stopped, server
 
 
+def reason_in_the_middle(settings: dict[str, Any]) -> str:
+    """Our scheduler stops as if it were killed, so that no request is lost."""
+    return "queue_unusable" if settings is LASTING else "bloomfilter_unusable"
+
+
 @SCHEDULERS
 @each_outage
 @pytest.mark.parametrize(
@@ -150,24 +150,23 @@ def interrupted_crawl(
 def test_no_server_in_the_middle_of_a_crawl_is_one_error_that_names_the_server_and_the_settings(
     server, tmp_path, settings, named, outage, links
 ):
-    # Our scheduler stops as if it were killed, so that no request is lost.
-    reason = "queue_unusable" if settings is LASTING else "bloomfilter_unusable"
+    reason = reason_in_the_middle(settings)
     settings = {**settings, **links, "BLOOMFILTER_PATIENCE": SHORT}
     with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):
-        error = error_of(stopped.crawlers[0], within=SHORT + SOON)
+        error = error_of(stopped.crawlers[0], reason, within=SHORT + SOON)
         place = f"the server {HOST}:{lost.port} ({named}) has not answered for "
         assert error.startswith(f"The crawler stops: queue or filter cannot be used: {place}")
-        assert f"'finish_reason': '{reason}'" in stopped.crawlers[0].text()
 
 
 @SCHEDULERS
 @each_outage
 def test_ctrl_c_ends_the_wait_in_the_middle_of_a_crawl(server, tmp_path, settings, named, outage):
+    reason = reason_in_the_middle(settings)
     settings = {**settings, "BLOOMFILTER_PATIENCE": LONG}
     with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):
         wait_until(lambda: waits(stopped.crawlers[0]))
         stopped.crawlers[0].interrupt()
-        error = error_of(stopped.crawlers[0], within=SOON)
+        error = error_of(stopped.crawlers[0], reason, within=SOON)
         assert error.endswith(
             f"interrupted before the server {HOST}:{lost.port} ({named}) answered"
         )

@@ -104,7 +104,7 @@ class Site:
 
 
 @contextmanager
-def site(pages: int = 300, delay: float = 0.005) -> Iterator[Site]:
+def site(pages: int = 150, delay: float = 0.005) -> Iterator[Site]:
     site = Site(pages, delay)
     thread = threading.Thread(target=site.http.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
