@@ -181,7 +181,7 @@ fn unchanged_items_are_not_replicated_and_renewed_ones_are() {
             continue;
         };
         assert_eq!(written.len(), 1, "{line}: {written:?}");
-        assert!(start != "", "{line} was written: {written:?}");
+        assert!(!start.is_empty(), "{line} was written: {written:?}");
         let time = time.strip_suffix(end).expect(line);
         let has_time = time.parse::<u64>().is_ok_and(|time| time > 1_700_000_000_000);
         assert_eq!(has_time, start.ends_with(" AT "), "{line}: {written:?}");
