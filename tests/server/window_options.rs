@@ -1,4 +1,4 @@
-//! The options of filters that forget or count: the filters that they create, and their errors, which change nothing.
+//! The options of filters that forget: the filters that they create, and their errors, which change nothing.
 
 use redis::{Connection, Value};
 
@@ -120,8 +120,6 @@ fn bad_options_of_a_new_filter_are_errors_and_change_nothing() {
         ("ROLLING LAYOUT classic", OTHER_KIND),
         ("COUNTING LAYOUT classic", OTHER_KIND),
         ("LAYOUT classic COUNTING", OTHER_KIND),
-        ("COUNTING NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
-        ("COUNTING COUNTING", REPEATED),
         ("WINDOW 60 WINDOW 60", REPEATED),
         ("WINDOW 60 SLICES 4 WINDOW 61", REPEATED),
         ("WINDOW 60 SLICES 8 SLICES 8", REPEATED),
@@ -188,7 +186,6 @@ fn bad_options_of_items_are_errors_and_change_nothing() {
         ("NOCREATE", "ERR not found"),
         ("NOCREATE WINDOW 60 TTL 10", "ERR not found"),
         ("WINDOW 60 NOCREATE NOCREATE", REPEATED),
-        ("NX COUNTING NX", REPEATED),
     ] {
         filled.reject(&format!("BF.INSERT key {options} ITEMS a"), text);
         assert_eq!(ask::<u64>(&mut filled.client, "EXISTS key"), 0, "{options}");
@@ -254,7 +251,6 @@ fn options_may_be_given_in_any_order_and_again_for_the_filter_that_they_created(
         ["window 60", "slices 64", "refresh", "expansion 2", "seed 7", "layout native"],
         ["WINDOW 60", "SLICES 2", "REFRESH", "ROLLING", "SEED 7", "PX 1000000"],
         ["ROLLING", "SLICES 9", "SEED 7", "LAYOUT native", "EXAT 4102444800", ""],
-        ["Counting", "expansion 3", "SEED 7", "LAYOUT native", "EX 1000", ""],
     ] {
         let mut digests = Vec::new();
         for first in 0..options.len() {
