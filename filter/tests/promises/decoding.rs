@@ -69,11 +69,12 @@ pub(crate) fn use_in_every_way(mut filter: Filter) {
     }
     assert!((0.0..=1.0).contains(&filter.fill()), "{}", filter.fill());
     assert!((0.0..=1.0).contains(&filter.false_positive_rate()), "{}", filter.false_positive_rate());
-    assert!(filter.len() <= filter.capacity() || filter.is_estimate() == Some(true));
     for copy in [filter.try_clone().unwrap(), model::through_a_file(&filter)] {
         assert!(model::whole(&copy) == model::whole(&filter));
     }
     if filter.counting().is_none() {
+        // The forged header of a counting filter may say that it has more items than its capacity.
+        assert!(filter.len() <= filter.capacity() || filter.is_estimate() == Some(true));
         assert!(filter.memory_usage() >= model::memory_when_aligned(&filter));
         return;
     }
