@@ -1,7 +1,6 @@
 """Tests the queue that keeps each request until it is done. The tests kill crawlers, and lose replies."""
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -12,13 +11,12 @@ from oxbloom.scrapy.deliveries import ORDERS, Deliveries
 from oxbloom.scrapy.retries import Retries
 from scrapy import Request, Spider
 from scrapy_redis.queue import FifoQueue, LifoQueue, PriorityQueue
-from servers import ONCE, Server, wait_until
+from servers import ONCE, Server
 
 QUEUE = "quotes:requests"
 FILTER = "quotes:bloomfilter"
 ORDER = ORDERS[FifoQueue]
-LEASE = 1  # second
-LONG = 600  # seconds, for takers that must not count as dead, however busy the machine is
+LEASE = 600  # seconds, so that no taker counts as dead before the test ends its lease
 KINDS = pytest.mark.parametrize("kind", ORDERS, ids=lambda kind: kind.__name__)
 
 
@@ -47,6 +45,13 @@ def number(taken: tuple[str, bytes] | None) -> int | None:
     return int(taken[1].split()[0]) if taken else None
 
 
+def end_leases(server: Server, *takers: Deliveries) -> None:
+    """Has the same effect as the time of the leases."""
+    for one in takers:
+        *_, leases = one.keys
+        assert server.client.zadd(leases, {one.taker: 1}, xx=True, ch=True) == 1
+
+
 @pytest.mark.parametrize(
     ("kind", "taken"),
     [(FifoQueue, [0, 1, 2, 3]), (LifoQueue, [3, 2, 1, 0]), (PriorityQueue, [3, 2, 1, 0])],
@@ -71,8 +76,8 @@ def test_entries_of_this_queue_and_of_scrapy_redis_are_the_same(server, taker, k
 
 
 @KINDS
-def test_entries_of_a_dead_taker_are_taken_next_unless_they_were_done(taker, kind):
-    dead, alive = taker(kind), taker(kind, lease=LONG)
+def test_entries_of_a_dead_taker_are_taken_next_unless_they_were_done(server, taker, kind):
+    dead, alive = taker(kind), taker(kind)
     for n in range(10):
         put(dead, entry(n))
     tokens = {number(taken): taken[0] for taken in (dead.take() for _ in range(4)) if taken}
@@ -80,37 +85,40 @@ def test_entries_of_a_dead_taker_are_taken_next_unless_they_were_done(taker, kin
     dead.done(tokens[order[0]])
     dead.take()
     assert alive.sign_of_life() == (0, 4)
-    wait_until(lambda: alive.sign_of_life()[1] == 0)
+    end_leases(server, dead)
+    assert alive.sign_of_life() == (4, 0)
     rest = [number(alive.take()) for _ in range(9)]
     assert sorted(rest) == sorted(set(range(10)) - {order[0]})
     assert set(rest[:4]) >= set(order[1:])
 
 
 @pytest.mark.parametrize("first", ["take", "sign_of_life"])
-def test_after_an_outage_all_takers_get_the_time_to_give_a_sign_of_life(taker, first):
-    one, other = taker(lease=5), taker(lease=5)
+def test_after_an_outage_all_takers_get_the_time_to_give_a_sign_of_life(server, taker, first):
+    one, other = taker(), taker()
     put(one, entry(1))
     one.take()
     other.sign_of_life()
-    time.sleep(6.1)  # times are whole seconds
     # No taker could reach the server. This one is the first to reach it again, and must not consider the others dead.
+    end_leases(server, one, other)
     getattr(other, first)()
     assert other.sign_of_life() == (0, 1)
     assert other.sign_of_life() == (0, 1)
     one.sign_of_life()
     assert other.sign_of_life() == (0, 1)
     # A taker that gives no sign of life for the time of its lease counts as dead.
-    wait_until(lambda: other.sign_of_life()[1] == 0)
+    end_leases(server, one)
+    assert other.sign_of_life() == (1, 0)
     assert number(other.take()) == 1
 
 
-def test_a_lease_is_as_long_as_its_taker_asked_for(taker):
-    patient, impatient = taker(lease=60), taker(lease=1)
-    put(impatient, entry(1))
-    patient.take()
-    for _ in range(4):
-        time.sleep(0.6)
-        assert impatient.sign_of_life() == (0, 1)
+def test_a_lease_is_as_long_as_its_taker_asked_for(server, taker):
+    for lease in (1, 60):
+        one = taker(lease=lease)
+        begin, _ = server.client.time()
+        one.sign_of_life()
+        end, _ = server.client.time()
+        *_, leases = one.keys
+        assert begin + lease <= server.client.zscore(leases, one.taker) <= end + lease
 
 
 def test_a_note_that_is_done_is_removed_with_the_next_one(server, taker):
@@ -138,7 +146,7 @@ def test_entries_that_are_done_are_reported_until_the_server_accepts_the_report(
 
 
 def test_a_taker_that_leaves_puts_back_the_entries_that_are_not_done(server, taker):
-    leaving, staying = taker(lease=LONG), taker(lease=LONG)
+    leaving, staying = taker(), taker()
     for n in range(4):
         put(leaving, entry(n))
     done, _, _ = (leaving.take() for _ in range(3))
@@ -198,7 +206,7 @@ def test_no_lost_reply_loses_or_doubles_an_entry(server, taker, kind):
 @KINDS
 def test_every_entry_is_done_once_whichever_taker_dies(server, taker, kind):
     chance = random.Random(1)
-    takers = [taker(kind, lease=LONG) for _ in range(4)]
+    takers = [taker(kind) for _ in range(4)]
     held: dict[Deliveries, dict[str, int]] = {one: {} for one in takers}
     total, done, lost = 0, Counter[int](), Counter[int]()
 
@@ -222,11 +230,9 @@ def test_every_entry_is_done_once_whichever_taker_dies(server, taker, kind):
             step(chance.choice(takers))
         dead = takers.pop()
         lost.update(held.pop(dead).values())
-        takers.append(taker(kind, lease=LONG))
+        takers.append(taker(kind))
         held[takers[-1]] = {}
-        # This has the same effect as the end of its lease.
-        *_, leases = dead.keys
-        assert server.client.zadd(leases, {dead.taker: 1}, xx=True, ch=True) == 1
+        end_leases(server, dead)
         for one in takers:
             one.sign_of_life()
     while step_taken := takers[0].take():
