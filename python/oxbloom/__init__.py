@@ -68,3 +68,8 @@ def __getattr__(name: str) -> Any:
     if name not in _ON_SERVERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("oxbloom._sharded"), name)
+
+
+def __dir__() -> list[str]:
+    """Returns the public names, for completion in shells. Those for servers are not imported."""
+    return sorted({*__all__, *_ON_SERVERS})

@@ -74,8 +74,8 @@ class _Filter(Generic[AnyClient]):
     ) -> None:
         """Sends nothing yet.
 
-        capacity: the number of items that fit before a shard grows, at least 1.
-        error_rate: the false-positive rate, above 0 and below 1.
+        capacity: the number of items that fit before a shard grows, at least 1. The default is 1,000,000.
+        error_rate: the false-positive rate, above 0 and below 1. The default is 0.000001.
         shards: the number of keys, from 1 to 16384.
         counting: True for a filter that supports `remove`.
         window: the time for which items are remembered, a timedelta or whole seconds, up to 100 years.

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import oxbloom
 import pytest
 
 # A module that is None cannot be imported, as if it were not installed.
@@ -50,6 +51,15 @@ def test_a_broken_package_is_not_reported_as_missing():
 @pytest.mark.parametrize("package", ["redis", "valkey", "scrapy"])
 def test_filters_on_servers_need_only_the_library_of_their_client(package):
     assert run(WITHOUT.format(package=package) + "from oxbloom import ShardedFilter") == ""
+
+
+def test_shells_complete_the_names_of_filters_on_servers_without_importing_a_client():
+    names = set(dir(oxbloom))
+    assert {"AsyncRemoteFilter", "BloomFilter", "RemoteFilter", "ShardedFilter"} <= names
+    assert all(hasattr(oxbloom, name) for name in names)
+    assert (
+        run("import oxbloom, sys; dir(oxbloom); assert 'oxbloom._sharded' not in sys.modules") == ""
+    )
 
 
 def test_other_names_are_not_there():
