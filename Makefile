@@ -71,7 +71,7 @@ mutants: build-modules $(REDISBLOOM_MODULE) $(TARGET)/mutation-tools/installed #
 wheel: build $(TARGET)/wheel-tools/installed ## Build the Python package, with the module in it, into target/wheels
 	install -s -m 755 $(OXBLOOM_MODULE) python/oxbloom/liboxbloom.so
 	rm -rf $(TARGET)/wheels
-	$(TARGET)/wheel-tools/bin/maturin build -q --release --locked --manifest-path python/Cargo.toml --out $(TARGET)/wheels
+	$(TARGET)/wheel-tools/bin/maturin build --release --locked --manifest-path python/Cargo.toml --out $(TARGET)/wheels
 
 # Installs the package into an environment of the tests.
 wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
@@ -110,7 +110,7 @@ install: ## Install the built module and a configuration fragment (PREFIX=/usr/l
 uninstall: ## Remove the files that `make install` installed (with the same PREFIX and DESTDIR)
 	@packaging/install.sh uninstall $(OXBLOOM_MODULE) $(PREFIX)/lib/redis/modules $(SYSCONFDIR)/redis $(DESTDIR)
 
-dist: setup-build $(TARGET)/dist-tools/installed ## Build and sign the files of a release in dist/: an archive, packages, and what is in them
+dist: setup-build $(TARGET)/dist-tools/installed ## Build and sign the files of a release in dist/, such as packages: takes seven minutes the first time
 	packaging/build.sh $(TARGET) $(ARCH)
 	packaging/sign.sh $(TARGET)
 

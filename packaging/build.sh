@@ -102,7 +102,7 @@ install -m 755 "$library" python/oxbloom
 python3 packaging/licences.py "$triple" oxbloom oxbloom-python > python/oxbloom/THIRD-PARTY-LICENSES
 (
   cd packaging
-  PATH=$work/bin:$PATH RUSTFLAGS=$remapped maturin build -q --release --locked --manifest-path ../python/Cargo.toml \
+  PATH=$work/bin:$PATH RUSTFLAGS=$remapped maturin build --release --locked --manifest-path ../python/Cargo.toml \
     --zig --target "$triple" --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$work"
 )
 if [ -n "${REPOSITORY_URL:-}" ]; then

@@ -187,7 +187,8 @@ GROUPS["release"] = [
 ABOUT_GROUPS = {
     "matrix": "Run the integration tests on five servers "
     '(or some, such as SERVERS="redis-6.2 valkey-9.1")',
-    "release": "As root: run all that a release needs and `make test` leaves out: takes an hour",
+    "clients": "Run the tests of the Python package, of client libraries, and of the pages",
+    "release": "As root: run all that a release needs and `make test` leaves out: takes an hour and a half",
 }
 
 
@@ -215,6 +216,8 @@ def run(name: str, brief: bool, is_alone: bool) -> bool:
     suite = SUITES[name]
     began = time.monotonic()
     output = None if is_alone else subprocess.PIPE
+    if output:
+        print(f"running: {name}", flush=True)
     done = subprocess.run(
         ["sh", "-euc", suite.run],
         env=environment(suite.brief if brief else ""),
@@ -261,7 +264,10 @@ def main() -> int:
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         running = {pool.submit(run, name, options.brief, len(suites) == 1): name for name in suites}
         failed = [running[suite] for suite in as_completed(running) if not suite.result()]
-    print(f"Failed: {', '.join(failed)}" if failed else "All tests passed.")
+    if failed:
+        print(f"Failed: {', '.join(failed)}. `make test-{failed[0]}` runs {failed[0]} alone.")
+    else:
+        print("All tests passed.")
     return 1 if failed else 0
 
 
