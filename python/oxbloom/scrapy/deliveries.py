@@ -3,7 +3,8 @@
 An entry that is taken moves from the queue to the hash `{queue}:inflight` in one step. It stays there, under a token of
 the taker, until the taker reports that it is done. The sorted set `{queue}:leases` has the time at which each taker's
 lease ends. Each sign of life extends the lease. A taker whose lease has ended counts as dead, and its entries go back
-to the queue, where they are taken next.
+to the queue, where they are taken next. So do entries that the server ascribes to a living taker that has none of them:
+a server that was restored from an older snapshot, or a replica that took over, may lack the report that they are done.
 
 Scripts do all of this, on keys of one hash slot. Each script can be sent again if its reply was lost:
 
@@ -56,14 +57,14 @@ local function push(command, entry)
 end
 """
 
-# Puts back the entries of all takers for which the function `whose` returns true. Returns their number.
+# Puts back the entries for whose taker and token the function `which` returns true. Returns their number.
 PUT_BACK = (
     PUSH
     + """
-local function put_back(command, whose)
+local function put_back(command, which)
   local back = 0
   for _, token in ipairs(redis.call('HKEYS', KEYS[2])) do
-    if whose(string.match(token, '^[^:]*')) then
+    if which(string.match(token, '^[^:]*'), token) then
       push(command, redis.call('HGET', KEYS[2], token))
       redis.call('HDEL', KEYS[2], token)
       back = back + 1
@@ -138,18 +139,22 @@ return string.sub(entry, string.find(entry, ' ', 1, true) + 1)
 """
 )
 
-# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the command that puts back, tokens that are
-# done. Returns the number of entries that went back, and the number of those in flight.
+# KEYS: queue, inflight, leases. ARGV: the taker, its lease in seconds, the command that puts back, the number of tokens
+# that the taker holds, these tokens, and tokens that are done. Returns the number of entries that went back, and the
+# number of those in flight.
 SIGN_OF_LIFE = (
     PUT_BACK
     + SIGN
     + """
-for i = 4, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
-local back = 0
-if mine >= now then
-  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. now)
-  back = put_back(ARGV[3], function(taker) return not redis.call('ZSCORE', KEYS[3], taker) end)
-end
+local held, last_held = {}, 4 + tonumber(ARGV[4])
+for i = 5, last_held do held[ARGV[i]] = true end
+for i = last_held + 1, #ARGV do redis.call('HDEL', KEYS[2], ARGV[i]) end
+local in_time = mine >= now
+if in_time then redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. now) end
+local back = put_back(ARGV[3], function(taker, token)
+  if taker == ARGV[1] then return not held[token] end
+  return in_time and not redis.call('ZSCORE', KEYS[3], taker)
+end)
 return {back, redis.call('HLEN', KEYS[2])}
 """
 )
@@ -188,6 +193,7 @@ class Deliveries:
         notes = (beside(queue.encode(), suffix).decode() for suffix in (b":inflight", b":leases"))
         self.keys = [queue, *notes]
         self._tokens = 0
+        self._held: set[str] = set()
         self._done: list[str] = []
         self._note, self._put, self._put_if_new, self._take, self._sign_of_life, self._leave = map(
             server.register_script, (NOTE, PUT, PUT_IF_NEW, TAKE, SIGN_OF_LIFE, LEAVE)
@@ -197,11 +203,13 @@ class Deliveries:
         """Stores a new entry in the hash, as if it had been taken. `put` may then queue it. Returns its token."""
         token = self._token()
         self._reporting(self._note, self.lease, token, entry)
+        self._held.add(token)
         return token
 
     def put(self, entry: bytes, token: str) -> None:
         """Puts a noted entry into the queue, and deletes its note."""
         self._run(lambda: self._put(self.keys[:2], [self.order.put, entry, token]))
+        self._held.discard(token)
 
     def put_if_new(self, entry: bytes, filter_key: str, addition: Sequence[Any]) -> bool:
         """Adds an item to a filter in the same hash slot, and puts an entry into the queue if the item is new."""
@@ -212,15 +220,21 @@ class Deliveries:
         """Takes the next entry, and returns its token and its data. Returns None if the queue is empty."""
         token = self._token()
         data = self._reporting(self._take, self.lease, self.order.take, token)
-        return None if data is None else (token, data)
+        if data is None:
+            return None
+        self._held.add(token)
+        return token, data
 
     def done(self, token: str) -> None:
         """Marks an entry as done. The next script that names this taker reports it to the server."""
+        self._held.discard(token)
         self._done.append(token)
 
     def sign_of_life(self) -> tuple[int, int]:
-        """Extends the lease. Returns how many entries of dead takers were put back, and how many are in flight."""
-        back, in_flight = self._reporting(self._sign_of_life, self.lease, self.order.put_back)
+        """Extends the lease. Returns how many entries that no living taker holds were put back, and how many are in
+        flight."""
+        order, held = self.order.put_back, self._held
+        back, in_flight = self._reporting(self._sign_of_life, self.lease, order, len(held), *held)
         return back, in_flight
 
     def leave(self) -> int:

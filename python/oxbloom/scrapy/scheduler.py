@@ -208,11 +208,11 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
             self.deliveries.done(self.held.pop(request))
 
     def _sign_of_life(self) -> int:
-        """Extends the lease, and requeues the requests of dead crawlers. Returns the number of requests in flight."""
+        """Extends the lease, and requeues requests that no crawler has. Returns the number of requests in flight."""
         self._let_go()
         back, in_flight = self.deliveries.sign_of_life()
         if back:
-            logger.info("Put %d requests of dead crawlers back into the queue", back)
+            logger.info("Put %d requests that no living crawler has back into the queue", back)
         return in_flight
 
     def _beat(self) -> int:

@@ -92,6 +92,28 @@ def test_entries_of_a_dead_taker_are_taken_next_unless_they_were_done(server, ta
     assert set(rest[:4]) >= set(order[1:])
 
 
+@KINDS
+def test_entries_that_were_done_go_back_if_the_server_is_restored_from_an_older_state(
+    server, taker, kind
+):
+    one = taker(kind, lease=LONG)
+    for n in range(3):
+        put(one, entry(n))
+    taken = [one.take() for _ in range(3)]
+    older = {key: server.client.dump(key) for key in one.keys[1:]}
+    others = taken[1:]
+    for token, _ in others:
+        one.done(token)
+    assert one.sign_of_life() == (0, 1)
+    for key, value in older.items():
+        server.client.restore(key, 0, value, replace=True)
+    assert one.sign_of_life() == (2, 1)
+    assert one.sign_of_life() == (0, 1)
+    again = [number(one.take()) for _ in range(2)]
+    assert sorted(again) == sorted(number(each) for each in others)
+    assert one.take() is None
+
+
 @pytest.mark.parametrize("first", ["take", "sign_of_life"])
 def test_after_an_outage_all_takers_get_the_time_to_give_a_sign_of_life(server, taker, first):
     one, other = taker(), taker()
