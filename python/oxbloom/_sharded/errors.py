@@ -8,11 +8,11 @@ class FilterError(Exception):
 class ModuleMissingError(FilterError):
     """Raised if the server does not have the module."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", server: str = "the Redis or Valkey server") -> None:
         argument = f" prefix {prefix}" if prefix else ""
         super().__init__(
-            f"the Redis or Valkey server has no {prefix}BF.* commands: it runs without the oxbloom module, or the module "
-            f"has another prefix. Start it with --loadmodule /path/to/liboxbloom.so{argument}, or add that line to its "
+            f"{server} has no {prefix}BF.* commands: it runs without the oxbloom module, or the module has another "
+            f"prefix. Start it with --loadmodule /path/to/liboxbloom.so{argument}, or add that line to its "
             "configuration"
         )
 

@@ -16,6 +16,7 @@ from weakref import WeakSet
 from redis.exceptions import NoPermissionError
 from scrapy.dupefilters import RFPDupeFilter as ScrapyDupeFilter
 
+from oxbloom._sharded.errors import ModuleMissingError
 from oxbloom._sharded.filter import ShardedFilter
 
 from .clients import filter_client
@@ -143,7 +144,11 @@ class RFPDupeFilter(ScrapyDupeFilter):
         """Creates the filter, or checks the options of the existing one. Logs what the crawl uses."""
         if flush:
             self.clear()
-        self.retries.until_answered(self.filter.reserve)
+        try:
+            self.retries.until_answered(self.filter.reserve)
+        except ModuleMissingError as error:
+            # Another server may use the port, so the message has the address.
+            raise ModuleMissingError(self.filter.prefix, self.retries.server) from error
         self._log_start(error_rate)
 
     def _log_start(self, error_rate: float) -> None:

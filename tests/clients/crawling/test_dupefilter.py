@@ -11,7 +11,7 @@ from dupefilters import KEY, OTHER, PAGE, SAME, rejection
 from gates import opened
 from oxbloom.scrapy import RFPDupeFilter
 from scrapy import Request
-from servers import OXBLOOM, REDISBLOOM, running
+from servers import HOST, OXBLOOM, REDISBLOOM, running
 from website import site
 
 
@@ -130,7 +130,7 @@ def test_a_server_without_the_module_is_one_clear_error_at_the_start(tmp_path, s
     with running() as bare, site() as pages, crawl(bare, tmp_path, **settings) as failed:
         crawler = failed.start("textbook", {"site": pages.root})
         assert crawler.error("bloomfilter_unusable").startswith(
-            "The crawl cannot start: the Redis or Valkey server has no BF.* commands"
+            f"The crawl cannot start: the server {HOST}:{bare.port} (REDIS_URL) has no BF.* commands"
         )
         assert pages.served == []
         assert bare.client.dbsize() == 0
