@@ -36,7 +36,7 @@ class Move:
         self.old = old
         settings = {
             "OLD_PORT=6379": f"OLD_PORT={old.port}",
-            "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
+            "OXBLOOM=$PWD/target/release/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
             # The packages are already installed in the Python of these tests.
             "PYTHON=~/oxbloom-python": f"PYTHON={sys.prefix}",
             "WHEELS=$PWD/target/wheels": f"WHEELS={Path(OXBLOOM).resolve().parents[1] / 'wheels'}",
