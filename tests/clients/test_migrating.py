@@ -173,13 +173,14 @@ def test_by_replica_and_back(move: Move) -> None:
     model = Model(old)
     add_to_cuckoo_filters(old, 0)
     settings, functions, _ = move.blocks("Before you start")
-    start_replica, replicate, take_over = move.blocks("By replica")
+    start_replica, replicate, take_over, forbid = move.blocks("By replica")
     native_keys, back = move.blocks("Back")
     writing = [redis.Redis(HOST, port, protocol=2) for port in (move.old.port, move.ports[0])]
     with Writer(model, *writing):
         move.run(settings, functions, start_replica, replicate)
         add_to_cuckoo_filters(old, 3000)
         move.run(take_over)
+        move.run(forbid)
         wait_until(lambda: old.info("replication")["role"] == "slave")
         # The new server is the master, and the old one follows it.
         count = model.items["large"]
@@ -192,6 +193,9 @@ def test_by_replica_and_back(move: Move) -> None:
     new.execute_command("CF.ADD", "cuckoo of the new server", "item")
     add_to_cuckoo_filters(new, 6000)
     assert move.run(native_keys).strip() == ""
+    for command in ("BF.ADDPACKED added LINES a", "BF.MERGE a 1 added", "COPY added a"):
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            new.execute_command(*command.split())
 
     with Writer(model, *writing):
         move.run(back)
