@@ -1,5 +1,6 @@
-"""A proxy that can hold back what a client sends to a server, so that a test can interrupt the client there. It can also
-lose replies.
+"""A proxy that can hold back what a client sends to a server, so that a test can interrupt the client there.
+
+It can also lose replies.
 """
 
 import socket

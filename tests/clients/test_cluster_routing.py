@@ -1,7 +1,7 @@
 """Clients send every command to the server of a cluster that serves its keys, also while its slot moves.
 
-`tests/server/access/cluster.rs` tests that other servers redirect every command, and `tests/server/commands/described.rs`
-that servers know its keys.
+`tests/server/access/cluster.rs` tests that other servers redirect every command, and
+`tests/server/commands/described.rs` that servers know its keys.
 """
 
 import struct

@@ -1,5 +1,5 @@
-"""Runs the example for Crawlee on docs/crawling.md. With `queue_dedup_strategy="bloom"`, Crawlee keeps its queue in Redis
-and drops duplicates with BF.* commands. Its storage client also needs RedisJSON.
+"""Runs the example for Crawlee on docs/crawling.md. With `queue_dedup_strategy="bloom"`, Crawlee keeps its queue in
+Redis and drops duplicates with BF.* commands. Its storage client also needs RedisJSON.
 """
 
 import os

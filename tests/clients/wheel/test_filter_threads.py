@@ -89,7 +89,8 @@ assert one == other
 
 @pytest.mark.parametrize("how", ["both ways", "with itself"])
 def test_filters_are_compared_and_merged_while_they_change(how: str) -> None:
-    """A comparison or a union holds the locks of two filters. Threads that wait to change them block those that want to read."""
+    """A comparison or a union holds the locks of two filters. Threads that wait to change them block those that want to
+    read."""
     run_code(COMPARISONS, how)
 
 
