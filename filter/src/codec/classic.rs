@@ -92,9 +92,7 @@ fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Resul
     let array: Bytes = source.array(layer.bytes)?;
     // The array may be longer than its bits need.
     let bytes = array.as_slice().len() as u64;
-    if bytes > layer.bytes && !admit(bytes.saturating_sub(layer.bytes)) {
-        return Err(DecodeError::OutOfMemory);
-    }
+    request(bytes.saturating_sub(layer.bytes), admit)?;
     layer.bytes = bytes;
     let items = source.unsigned()?;
     ClassicLayer::from_stored(array, layer, items).filter(|_| items <= MAX_ITEMS).ok_or(DecodeError::Corrupt)

@@ -48,14 +48,12 @@ const FOOTER_BYTES: usize = 2 + 8;
 
 const VERSION_BITS: u32 = 10;
 
-/// Returns the ID of a data type of this name, without a version.
+/// Returns the ID of a data type of this name, without a version. All names consist of letters and hyphens.
 fn type_id(name: &CStr) -> u64 {
     let code = |letter: &u8| match letter {
         b'A'..=b'Z' => letter - b'A',
         b'a'..=b'z' => letter - b'a' + 26,
-        b'0'..=b'9' => letter - b'0' + 52,
-        b'-' => 62,
-        _ => 63,
+        _ => 62,
     };
     name.to_bytes().iter().fold(0, |id, letter| id << 6 | u64::from(code(letter))) << VERSION_BITS
 }
@@ -295,6 +293,7 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
             (start..start + length).for_each(|index| bytes.push(bytes[index]));
         }
     }
+    debug_assert!(bytes.len() <= unpacked, "more than was reserved");
     if bytes.len() == unpacked { Ok(bytes) } else { Err(DecodeError::Corrupt) }
 }
 
@@ -336,4 +335,56 @@ fn crc64(bytes: &[u8]) -> u64 {
         mixed.iter().rev().zip(&TABLES).fold(0, |sum, (&byte, table)| sum ^ table[usize::from(byte)])
     });
     rest.iter().fold(checksum, |checksum: u64, &byte| (checksum >> 8) ^ TABLES[0][usize::from(checksum as u8 ^ byte)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_take_the_fewest_bytes() {
+        let ends = [(0x3f, 1), (0x3fff, 2), (u64::from(u32::MAX), 5), (u64::MAX, 9)];
+        let starts = [(0, 1), (0x40, 2), (0x4000, 5), (1 << 32, 9)];
+        for (length, bytes) in starts.into_iter().chain(ends) {
+            let mut writer = Writer { bytes: Vec::new(), failed: false };
+            writer.length(length);
+            assert_eq!(writer.bytes.len(), bytes, "{length}");
+            assert_eq!(Reader(&writer.bytes).length(), Ok(length));
+        }
+    }
+
+    #[test]
+    fn a_payload_has_a_known_version_and_nothing_but_a_value() {
+        let encoded = encode(&Filter::builder().capacity(100).build().unwrap()).unwrap();
+        let value = &encoded[..encoded.len() - FOOTER_BYTES];
+        let decoded = |value: &[u8], version: u16| {
+            let checked = [value, &version.to_le_bytes()].concat();
+            decode(&[&checked[..], &crc64(&checked).to_le_bytes()].concat(), &mut |_| true).map(drop)
+        };
+        for (version, expected) in [(7, Err(DecodeError::Corrupt)), (8, Ok(())), (99, Ok(()))] {
+            assert_eq!(decoded(value, version), expected, "{version}");
+        }
+        let (_end, rest) = value.split_last().unwrap();
+        for wrong in [[value, &[0]].concat(), [rest, &[1]].concat()] {
+            assert_eq!(decoded(&wrong, RDB_VERSION), Err(DecodeError::Corrupt));
+        }
+    }
+
+    /// Copies of the two bytes "ab", also as the end of a string, and in the long form.
+    #[test]
+    fn a_compressed_string_has_the_announced_length() {
+        for (packed, unpacked) in [
+            (&b""[..], ""),
+            (b"\x01ab", "ab"),
+            (b"\x01ab\x20\x01", "ababa"),
+            (b"\x01ab\x20\x01\x00c", "ababac"),
+            (b"\x01ab\xe0\x00\x01", "abababababa"),
+        ] {
+            let length = unpacked.len() as u64;
+            assert_eq!(unpack(packed, length).as_deref(), Ok(unpacked.as_bytes()));
+            for other in (0..2 * length).filter(|&other| other != length).chain([u64::MAX]) {
+                assert_eq!(unpack(packed, other), Err(DecodeError::Corrupt), "{unpacked}: {other}");
+            }
+        }
+    }
 }

@@ -89,6 +89,11 @@ fn parts_of_a_stream_are_checked_without_their_filter() {
             assert_eq!(codec::check_chunk(cursor, &data), Ok(()), "{name}, {cursor}");
             let too_early = data.len() as u64 - 1;
             assert_eq!(codec::check_chunk(too_early, &data), Err(DecodeError::Corrupt), "{name}, {cursor}");
+            // Chunks of other projects' filters have no checksums.
+            if codec::tags(&filter).is_some() {
+                let damaged = [&[!data[0]], &data[1..]].concat();
+                assert!(codec::check_chunk(cursor, &damaged).is_err(), "{name}, {cursor}");
+            }
         }
     }
 }
@@ -156,5 +161,36 @@ fn payloads_of_a_server_are_read() {
     ] {
         let recorded = std::fs::read(recorded::folder().join(format!("{name}.dump"))).unwrap();
         assert!(payload::decode(&recorded, &mut |_| true).unwrap() == filter, "{name}");
+    }
+}
+
+/// RedisBloom rejects it in the same way.
+#[test]
+fn a_chunk_without_bytes_at_cursor_0_is_damaged() {
+    for (name, mut filter) in recorded::filters() {
+        let loaded = codec::load_chunk(&mut filter, 0, &[], Origin::Client, &mut |_| true);
+        assert_eq!(loaded.err(), Some(DecodeError::Corrupt), "{name}");
+    }
+}
+
+#[test]
+fn filters_of_the_same_header_have_the_same_digest_only_if_they_have_the_same_content() {
+    let native = |item: &str| {
+        let mut filter = Filter::builder().capacity(100).seed(7).build().unwrap();
+        filter.insert(item).unwrap();
+        filter
+    };
+    let digest = |filter: &Filter| {
+        let mut digested = Vec::new();
+        codec::digest(filter, |part| digested.extend_from_slice(part)).unwrap();
+        digested
+    };
+    let cuckoo = Layout::Cuckoo { spec: CuckooSpec::new(Growth::Fixed, 2, 20).unwrap() };
+    let of_layout = |layout| [with_content(layout, b"12"), with_content(layout, b"21")];
+    let classic = of_layout(Layout::Classic { stored_expansion: 2 });
+    for [one, other] in [[native("1"), native("2")], classic, of_layout(cuckoo)] {
+        assert_eq!(codec::encode_header(&one).unwrap(), codec::encode_header(&other).unwrap());
+        assert_eq!(digest(&one), digest(&one.clone()));
+        assert_ne!(digest(&one), digest(&other));
     }
 }

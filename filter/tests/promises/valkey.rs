@@ -382,18 +382,34 @@ fn headers_that_no_filter_has_are_rejected() {
     assert_eq!(built(&[&good, &good[64..92]].concat()).err(), Some(DecodeError::Corrupt));
 }
 
+/// Returns a payload of one layer with `more` bytes and probes more than it has.
+fn resized(payload: &[u8], more: i8) -> Vec<u8> {
+    let mut resized = payload.to_vec();
+    for number in [30, 39, 47] {
+        resized[number] = resized[number].wrapping_add_signed(more);
+    }
+    let (bits, end) = (30 + 8 + 45, payload.len() - 16);
+    match more {
+        1 => resized.insert(bits, 0),
+        _ => drop(resized.remove(end - 1)),
+    }
+    resized
+}
+
 /// Another machine's logarithm may differ in its last bit.
 #[test]
 fn a_size_that_differs_by_rounding_is_accepted_and_kept() {
     let good = payload(&Given::default().filled(5));
-    let mut other = good.clone();
-    other[30] += 1;
-    other[39] += 1;
-    other[47] += 1;
-    other.insert(30 + 8 + 45, 0);
-    let filter = loaded(&other).unwrap();
-    assert!(payload(&filter) == other);
-    assert!(payload(&through_a_client(&filter)) == other);
+    for more in [-1, 1] {
+        let other = resized(&good, more);
+        let filter = loaded(&other).unwrap();
+        assert!(payload(&filter) == other);
+        assert!(payload(&through_a_client(&filter)) == other);
+    }
+    // A layer has at least one byte.
+    let smallest = Given { error_rate: 0.3, capacity: 1, ..Given::default() }.filled(0);
+    let empty = resized(&payload(&smallest), -1);
+    assert_eq!(loaded(&empty).err(), Some(DecodeError::Corrupt));
 }
 
 #[test]
