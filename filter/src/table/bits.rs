@@ -181,7 +181,8 @@ impl Select for Broadword {
         for by in [1, 2, 4, 8, 16, 32] {
             let odd = [1, 2, 4, 8, 16, 32].into_iter().fold(clear, |parity, shift| parity ^ parity << shift);
             let moved = odd & mask;
-            mask = mask ^ moved | moved >> by;
+            // The bits that have moved may stay in the mask, since the word has none there any more.
+            mask |= moved >> by;
             word = word & !moved | (word & moved) >> by;
             clear &= !odd;
         }

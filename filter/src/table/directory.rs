@@ -105,11 +105,8 @@ impl<T: Bucket> Directory<T> {
         })
     }
 
-    /// Doubles the directory if the bucket that holds a path has no bit to split by.
-    pub(super) fn prepare_split(&mut self, path: Path) -> Result<(), Error> {
-        if self.get(path).depth() < self.base + self.bits {
-            return Ok(());
-        }
+    /// Doubles the directory, since a bucket has no bit to split by.
+    pub(super) fn double(&mut self) -> Result<(), Error> {
         let mut slots = try_vec(self.slots.len().checked_mul(2).ok_or(Error::OutOfMemory)?)?;
         for bucket in std::mem::take(&mut self.slots) {
             let alias = T::alias(bucket.depth());
@@ -120,13 +117,12 @@ impl<T: Bucket> Directory<T> {
         Ok(())
     }
 
-    /// Replaces the bucket that holds a path by two buckets, which are one bit deeper. The split is
-    /// [prepared](Self::prepare_split).
+    /// Replaces the bucket that holds a path by two buckets, which are one bit deeper. The directory has this bit.
     pub(super) fn split(&mut self, path: Path, [low, high]: [T; 2]) {
         let first = self.index(path);
         let depth = low.depth();
         debug_assert!(depth == high.depth() && depth == self.slots[first].depth() + 1);
-        debug_assert!(depth <= self.base + self.bits, "a split that is not prepared");
+        debug_assert!(depth <= self.base + self.bits, "a directory without a bit to split by");
         let half = 1 << (self.base + self.bits - depth);
         self.slots[first..first + 2 * half].fill_with(|| T::alias(depth));
         self.slots[first] = low;
@@ -177,7 +173,7 @@ impl<T: Bucket> Directory<T> {
 
     /// Halves the directory while no bucket needs its last bit. Stops if an allocation fails.
     fn shrink_to_fit(&mut self) {
-        while self.bits > 0 && self.slots.iter().all(|bucket| bucket.depth() < self.base + self.bits) {
+        while self.slots.iter().all(|bucket| bucket.depth() < self.base + self.bits) {
             let Ok(mut slots) = try_vec(self.slots.len() / 2) else { return };
             slots.extend(std::mem::take(&mut self.slots).into_iter().step_by(2));
             self.slots = slots.into_boxed_slice();
@@ -209,5 +205,42 @@ impl<T> Bucket for Directory<T> {
 
     fn alias(depth: u32) -> Directory<T> {
         Directory { slots: Box::default(), base: depth, bits: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bucket with its depth and a name, which aliases lack.
+    #[derive(Debug, PartialEq)]
+    struct Named(u32, &'static str);
+
+    impl Bucket for Named {
+        fn depth(&self) -> u32 {
+            self.0
+        }
+
+        fn alias(depth: u32) -> Named {
+            Named(depth, "")
+        }
+    }
+
+    #[test]
+    fn a_bucket_has_no_buddy_if_the_other_half_has_split_further() {
+        let mut directory = Directory::new(0, 0, vec![Named(0, "all")]);
+        assert_eq!(directory.buddy(0), None);
+        let [first, last] = [0, Path::MAX];
+        directory.double().unwrap();
+        directory.split(first, [Named(1, "0"), Named(1, "1")]);
+        assert_eq!(directory.buddy(first), Some(&Named(1, "1")));
+        directory.double().unwrap();
+        assert_eq!(directory.buddy(last), Some(&Named(1, "0")));
+        directory.split(last, [Named(2, "10"), Named(2, "11")]);
+        assert_eq!(directory.buddy(first), None);
+        assert_eq!(directory.buddy(last), Some(&Named(2, "10")));
+        directory.merge_buddies(last, Named(1, "1"));
+        assert!(directory.buckets().eq(&[Named(1, "0"), Named(1, "1")]));
+        assert_eq!(directory.bytes(), 2 * size_of::<Named>());
     }
 }

@@ -93,9 +93,10 @@ pub(super) fn slot_content(value: u64, count: u64, width: u32, index: usize) -> 
         1 if count == 2 => value,
         1 => 0,
         _ => {
-            let left = (count - MIN_DIGITS_COUNT) >> ((index - 2) as u32 * (width - 1));
-            let more = left >> (width - 1) > 0;
-            left & low_bits(width - 1) | u64::from(more) << (width - 1)
+            let bits = width - 1;
+            let left = (count - MIN_DIGITS_COUNT) >> ((index - 2) as u32 * bits);
+            let more = left >> bits > 0;
+            left & low_bits(bits) | u64::from(more) << bits
         }
     }
 }
@@ -120,8 +121,7 @@ pub(super) fn doubled(
 ) -> Result<Vec<ListedEntry>, Error> {
     let void = 1 << (from - 1);
     let new_void = 1 << (to - 1);
-    let voids = entries.iter().filter(|entry| entry.value == void).count();
-    let mut doubled = try_vec(entries.len() + voids)?;
+    let mut doubled = try_vec(2 * entries.len())?;
     // No fingerprint is cut off, so values only become equal if they become void.
     debug_assert!(to + 1 >= from, "fingerprints of {from} bits get {to}");
     for &ListedEntry { quotient, value, content } in entries {
@@ -137,7 +137,7 @@ pub(super) fn doubled(
             insert(&mut doubled, entry, value != new_void, payload);
         }
     }
-    if payload == Payload::Nothing && voids > 0 {
+    if payload == Payload::Nothing {
         // In a set, a void entry makes all others of its quotient redundant. It is the first of them.
         doubled.dedup_by(|later, first| later.quotient == first.quotient && first.value == new_void);
     }
@@ -225,10 +225,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn stamps_take_the_fewest_bits() {
+        for (span, bits) in [(2, 1), (3, 2), (4, 2), (5, 3), (16, 4), (17, 5), (255, 8)] {
+            assert_eq!(Stamps { forgotten: 0, span }.bits(), bits, "{span} slices");
+        }
+    }
+
+    #[test]
     fn values_keep_their_first_bits() {
         assert_eq!(resize_value(0b1011, 4, 6), 0b101100);
         assert_eq!(resize_value(0b101100, 6, 4), 0b1011);
         assert_eq!(resize_value(0b101101, 6, 4), 0b1011);
+        assert_eq!(resize_value(0b101010, 6, 4), 0b1011);
     }
 
     /// Returns an entry for each value of seven bits, in five quotients.
@@ -242,9 +250,16 @@ mod tests {
     #[test]
     fn a_set_matches_the_same_after_it_doubled() {
         let void = 1 << 6;
-        let doubled = doubled(&entries(), 7, 7, Payload::Nothing).unwrap();
+        let without_void: Vec<_> = entries().into_iter().filter(|entry| entry.value != void).collect();
+        for entries in [entries(), without_void] {
+            assert_matches_the_same(&entries, void);
+        }
+    }
+
+    fn assert_matches_the_same(entries: &[ListedEntry], void: u64) {
+        let doubled = doubled(entries, 7, 7, Payload::Nothing).unwrap();
         let has = |quotient, value| doubled.iter().any(|entry| (entry.quotient, entry.value) == (quotient, value));
-        for ListedEntry { quotient, value, .. } in entries() {
+        for &ListedEntry { quotient, value, .. } in entries {
             let [low, high] = [quotient << 1, quotient << 1 | 1];
             if value == void {
                 assert!(has(low, void) && has(high, void));
@@ -276,5 +291,14 @@ mod tests {
                 .map_or(0, |entry| entry.content);
             assert!(back.contains(&ListedEntry { quotient, value, content: before + count }));
         }
+    }
+
+    /// Each loses the last bit of its fingerprint.
+    #[test]
+    fn entries_that_become_equal_become_one() {
+        let entry = |quotient, value, content| ListedEntry { quotient, value, content };
+        let pairs = [0, 1, 2].map(|quotient| [entry(quotient, 0b0101, 1), entry(quotient, 0b0111, 2)]);
+        let halved = halved(pairs.as_flattened(), 4, 4, Payload::Count).unwrap();
+        assert_eq!(halved, [entry(0, 0b0011, 3), entry(0, 0b1011, 3), entry(1, 0b0011, 3)]);
     }
 }

@@ -208,6 +208,19 @@ mod tests {
             assert_eq!(FingerprintLengths::from_bytes(lengths.to_bytes()), Some(lengths));
             let limit = lengths.error_rate_at(u64::MAX) / lengths.error_rate();
             assert!((0.999..=1.0).contains(&limit), "{rate} {lengths:?} {limit}");
+            for level in FIRST_LEVEL + 1..40 {
+                let [before, after] = [level - 1, level].map(|level| lengths.error_rate_at(1 << level));
+                let rise = libm::exp2(-f64::from(lengths.at(level))) / 2.0;
+                assert!((after - before - rise).abs() < 1e-9 * after, "{rate} {lengths:?} {level}");
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_that_no_table_has_are_rejected() {
+        for (shortest, longer_below) in (0..=u8::MAX).flat_map(|shortest| (0..40).map(move |level| (shortest, level))) {
+            let is_possible = (1..=56).contains(&shortest) && matches!(longer_below, 0 | 15..=23);
+            assert_eq!(FingerprintLengths::from_bytes([shortest, longer_below]).is_some(), is_possible);
         }
     }
 
@@ -216,5 +229,27 @@ mod tests {
         // A master and its replicas must split at the same sizes.
         let pinned = [0.5, 0.1, 0.01, 0.001, 1e-7].map(|rate| FingerprintLengths::for_error_rate(rate).to_bytes());
         assert_eq!(pinned, [[3, 21], [6, 0], [9, 17], [12, 21], [26, 0]]);
+    }
+
+    #[test]
+    fn spaces_are_sound_at_all_rates() {
+        for (rate, stamp_bits) in
+            [0.5, 0.01, 1e-15, 1e-40].into_iter().flat_map(|rate| [0, 1, 8].map(|bits| (rate, bits)))
+        {
+            for items in [1, 1000, 1_000_000, 1_000_000_000] {
+                let space = AddressSpace::for_items(items, rate, stamp_bits);
+                assert!(space.is_some_and(|space| space.is_sound(stamp_bits)), "{items} {rate} {stamp_bits}");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_are_scaled_to_the_last_bit() {
+        for hash in [0, 1, Path::MAX, Path::MAX << 64, Path::from(u64::MAX), Path::MAX / 3, Path::MAX / 5] {
+            for shift in 0..8 {
+                let scale = 1u64.unbounded_shl(u64::BITS - shift);
+                assert_eq!(AddressSpace { level: 20, width: 9, scale }.path(hash), hash >> shift);
+            }
+        }
     }
 }

@@ -40,16 +40,10 @@ pub(super) fn exceeds_load(segment: &Segment, slots: usize) -> bool {
     slots > (MAX_LOAD * segment.quotients() / 8) as usize
 }
 
-/// Returns true if a segment is not as large and deep as it can be.
+/// Returns true if a segment is not as deep as it can be. Only the segment with all paths doubles without getting deeper.
 #[inline(always)]
 pub(super) fn may_double(segment: &Segment, max_depth: u32) -> bool {
-    segment.depth() < max_depth || segment.log_groups() < MAX_LOG_GROUPS && max_depth > 0
-}
-
-/// Returns true if a segment of a growing table may be halved.
-#[inline(always)]
-fn is_sparse(segment: &Segment) -> bool {
-    segment.slots() <= MIN_LOAD * segment.quotients() / 8
+    segment.depth() < max_depth
 }
 
 /// Returns true if at most an eighth of the slots of a growing segment belong to entries with fingerprints. Doubling
@@ -58,7 +52,7 @@ fn is_sparse(segment: &Segment) -> bool {
 pub(super) fn is_mostly_void(entries: &[ListedEntry], segment: &Segment) -> bool {
     let void = 1 << (segment.value_bits() - 1);
     let voids = entries.iter().filter(|entry| entry.value == void).map(|entry| segment.slots_of(entry)).sum::<usize>();
-    voids > 0 && voids / 7 >= segment.slots_for(entries) - voids
+    voids / 7 >= segment.slots_for(entries) - voids
 }
 
 /// Splits the entries of a segment with `2 * quotients` quotients into those of two segments.
@@ -72,7 +66,8 @@ pub(super) fn split_in_halves(entries: &mut [ListedEntry], quotients: u32) -> [&
 /// Returns true if a segment has so few slots after a removal that it should [shrink](Table::shrink).
 #[inline(always)]
 pub(super) fn should_shrink(segment: &Segment, addressing: Addressing) -> bool {
-    matches!(addressing, Addressing::Growing(_)) && is_sparse(segment) || segment.smaller_size().is_some()
+    let is_sparse = segment.slots() <= MIN_LOAD * segment.quotients() / 8;
+    matches!(addressing, Addressing::Growing(_)) && is_sparse || segment.smaller_size().is_some()
 }
 
 /// Returns a path of each of two buddies at a depth above 0, the lower one first. One of them holds `path`.
@@ -349,7 +344,7 @@ impl Table {
             let before = page.bytes();
             self.ask_for_directory(before, max_bytes, admit)?;
             let page = self.pages.get_mut(path);
-            page.prepare_split(path)?;
+            page.double()?;
             self.directory_bytes = self.directory_bytes + page.bytes() - before;
         }
         Ok(())
@@ -361,7 +356,7 @@ impl Table {
         let page = self.pages.get(path).bytes();
         if self.pages.get(path).depth() == self.pages.depth() + self.pages.bits() {
             self.ask_for_directory(pages, max_bytes, admit)?;
-            self.pages.prepare_split(path)?;
+            self.pages.double()?;
             self.directory_bytes = self.directory_bytes + self.pages.bytes() - pages;
         }
         let halves = self.pages.get_mut(path).split_in_two()?;
@@ -382,9 +377,7 @@ impl Table {
     #[cold]
     #[inline(never)]
     pub(super) fn shrink<S: Select>(&mut self, path: Path) {
-        if is_sparse(self.segment(path)) {
-            while self.halve(path) {}
-        }
+        while self.halve(path) {}
         let segment = self.segment(path);
         let Some(bytes) = segment.smaller_size() else { return };
         let before = segment.allocated();

@@ -15,6 +15,49 @@ fn add(table: &mut Table, number: u64) -> bool {
     table.add(hash(number), &mut |_bytes| true).unwrap()
 }
 
+/// A master and its replicas must double and halve at the same sizes.
+#[test]
+fn a_table_doubles_when_each_quotient_has_a_slot_and_is_halved_when_three_eighths_have() {
+    const SMALLEST: u64 = 128;
+    let mut table = Table::growing(1e-9, Payload::Count).unwrap();
+    for number in 0..2000 {
+        let quotients = table.quotients();
+        let expected = if table.slots() == quotients { 2 * quotients } else { quotients };
+        add(&mut table, number);
+        assert_eq!(table.quotients(), expected, "{number} items");
+    }
+    for number in 0..2000 {
+        let quotients = table.quotients();
+        assert!(table.remove(hash(number)));
+        let is_halved = quotients > SMALLEST && 8 * table.slots() <= 3 * quotients;
+        assert_eq!(table.quotients(), if is_halved { quotients / 2 } else { quotients }, "without {number}");
+    }
+    assert_eq!(table.quotients(), SMALLEST);
+}
+
+/// Doubling copies void entries, so it does not lower the load.
+#[test]
+fn a_table_of_void_entries_doubles_only_when_an_eighth_of_the_slots_have_fingerprints() {
+    let group = {
+        // A slot after each of the 64 zeros, and then the last zero. The slots have twelve bits.
+        let mut bytes = [0xAA; 16 + 1 + 96];
+        bytes[16] = 0;
+        bytes[17..].fill(0);
+        (0..64).map(|slot| 12 * slot + 11).for_each(|bit| bytes[17 + bit / 8] |= 1 << (bit % 8));
+        bytes
+    };
+    let places = [0u64.to_le_bytes(), END.to_le_bytes()].concat();
+    let part = [&places[..], &[0, 1, 128, 0, 0, 0], &group, &group].concat();
+    let mut table = Table::growing(0.5, Payload::Count).unwrap();
+    assert_eq!(table.add_part(&part, &mut |_| true), Ok(true));
+    for number in 0..100 {
+        let quotients = table.quotients();
+        let others = table.slots() - quotients;
+        table.add(hash(number), &mut |bytes| bytes < 100_000).unwrap();
+        assert_eq!(table.quotients(), if 7 * others > quotients { 2 * quotients } else { quotients }, "{number} items");
+    }
+}
+
 /// Returns all parts of a table, of about `part_bytes` bytes each.
 fn parts(table: &Table, part_bytes: usize) -> Vec<Vec<u8>> {
     let (mut position, mut parts) = (0, Vec::new());
