@@ -210,8 +210,10 @@ fn a_late_chunk_clears_bits_only_if_it_comes_from_a_master() {
     (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
     let (before, fill) = (whole(&filter), filter.fill());
     let chunk = codec::next_chunk(&early, codec::HEADER_CURSOR).unwrap().unwrap();
-    let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Client, &mut |_| true).unwrap();
-    assert_eq!(loaded, LoadedChunk { bytes: &before.1, changed: false }, "the stored bytes are returned");
+    for late in [&chunk.data, &before.1[..]] {
+        let loaded = codec::load_chunk(&mut filter, chunk.cursor, late, Origin::Client, &mut |_| true).unwrap();
+        assert_eq!(loaded, LoadedChunk { bytes: &before.1, changed: false }, "the stored bytes are returned");
+    }
     assert!(whole(&filter) == before);
     assert_eq!(filter.fill(), fill);
     let loaded = codec::load_chunk(&mut filter, chunk.cursor, &chunk.data, Origin::Replication, &mut |_| true).unwrap();
@@ -340,6 +342,18 @@ fn files_of_all_versions_are_read() {
         }
     }
     assert_eq!(read(5, &[], 0, &mut 0).err(), Some(DecodeError::NewerVersion));
+}
+
+#[test]
+fn a_file_with_a_layer_that_no_filter_has_is_rejected() {
+    let good = [0, 1, 5, 2, 100, 0.005f64.to_bits(), 8, 11.027754f64.to_bits(), 1152, 0, 0];
+    assert!(read(4, &good, 0, &mut 0).is_ok());
+    let [none, one, nan, infinite] = [0.0, 1.0, f64::NAN, f64::INFINITY].map(f64::to_bits);
+    for (place, number) in [(5, none), (5, one), (5, nan), (6, 0), (6, 1 << 31), (7, none), (7, nan), (7, infinite)] {
+        let mut numbers = good;
+        numbers[place] = number;
+        assert_eq!(read(4, &numbers, 0, &mut 0).err(), Some(DecodeError::Corrupt), "{number:x} at {place}");
+    }
 }
 
 #[test]

@@ -101,6 +101,33 @@ fn items_are_found_until_they_are_removed() {
 }
 
 #[test]
+fn removals_and_compaction_free_layers() {
+    let mut filter = create(params(false, 64, by(1), 2));
+    (0..2000).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));
+    let layers = filter.num_layers();
+    (0..1800).for_each(|number| assert_eq!(filter.remove(item(number)), Ok(true)));
+    let after_removals = filter.num_layers();
+    filter.compact();
+    let compacted = filter.num_layers();
+    assert!(
+        layers > 2 * after_removals && after_removals >= compacted && compacted <= 6,
+        "{after_removals} {compacted}"
+    );
+    assert!((1800..2000).all(|number| filter.contains(item(number))));
+    assert_eq!(filter.memory_usage(), through_a_file(&filter).memory_usage());
+}
+
+#[test]
+fn a_filter_like_another_equals_a_new_one() {
+    for is_native in [false, true] {
+        let params = params(is_native, 300, by(2), 3);
+        let mut used = create(params);
+        (0..1000).for_each(|number| assert!(add(&mut used, number, OnDuplicate::Count).is_ok()));
+        assert!(whole(&used.empty_like(&mut |_| true).unwrap()) == whole(&create(params)));
+    }
+}
+
+#[test]
 fn a_full_filter_that_does_not_grow_stays_as_it_is() {
     for is_native in [false, true] {
         let mut filter = create(params(is_native, 64, Growth::Fixed, 2));

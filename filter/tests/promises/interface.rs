@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use oxbloom_filter::internals::codec::tags;
 use oxbloom_filter::{DecodeError, Error, Filter, FilterBuilder, InvalidWindow, MergeError, Mismatch};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -362,4 +363,20 @@ fn a_forked_process_gets_other_seeds() {
         assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child);
     }
     assert_ne!(u64::from_ne_bytes(of_child), of_parent);
+}
+
+#[test]
+fn the_layers_add_up_to_the_filter() {
+    for (name, filter) in recorded::filters() {
+        let layers: Vec<_> = filter.layers().collect();
+        assert_eq!(layers.len(), filter.num_layers(), "{name}");
+        // The layers of a classic cuckoo filter do not store their items.
+        let items: u64 = layers.iter().map(|layer| layer.items).sum();
+        assert_eq!(items, if name.starts_with("cuckoo") { 0 } else { filter.len() }, "{name}");
+        // Other projects' filters have hashes of 64 bits, and no tags.
+        let hash_bits = if tags(&filter).is_none() { 64 } else { 128 };
+        for layer in layers {
+            assert_eq!((layer.bits, layer.hash_bits), (8 * layer.bytes, hash_bits), "{name}");
+        }
+    }
 }

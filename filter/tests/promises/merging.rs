@@ -285,6 +285,10 @@ fn a_merge_that_changes_nothing_returns_false() {
         assert!(whole(&all) == before);
         assert_eq!(all.merge(&[&part], MergeOp::Intersection, &mut |_| true), Ok(true));
     }
+    // Counts add up, so only an empty filter changes nothing.
+    let [mut all, none, one] = [0..500, 0..0, 0..1].map(|numbers| filled(COUNTING, Growth::Fixed, numbers));
+    assert_eq!(all.merge(&[&none], MergeOp::Union, &mut |_| true), Ok(false));
+    assert_eq!(all.merge(&[&one], MergeOp::Union, &mut |_| true), Ok(true));
 }
 
 /// The bits of a source's layer may not have been loaded yet.

@@ -222,7 +222,7 @@ fn the_directory_of_a_large_table_is_asked_for() {
 #[test]
 fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {
     for growing in [true, false] {
-        for (items, occurrences) in [(0, 0), (9, 1), (0, 100), (u64::MAX, u64::MAX)] {
+        for (items, occurrences) in [(0, 0), (9, 1), (9, 2), (0, 100), (u64::MAX, u64::MAX)] {
             let mut table = new(0.01, 1000, growing, Payload::Count);
             add(&mut table, 1);
             add(&mut table, 2);

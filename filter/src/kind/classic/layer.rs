@@ -172,10 +172,10 @@ impl<P: Probes> ClassicLayer<P> {
         ClassicLayer { bytes, spec, items: 0, set_bits: 0, modulus, probes: PhantomData }
     }
 
-    /// Returns a layer with stored bits, or `None` unless `spec` is sound and matches the bits.
+    /// Returns a layer with stored bits, or `None` unless `spec` is sound.
     pub fn from_stored(bytes: Bytes, spec: ClassicLayerSpec, items: u64) -> Option<ClassicLayer<P>> {
-        let fits = bytes.as_slice().len() as u64 == spec.bytes && spec.is_sound();
-        fits.then(|| {
+        debug_assert_eq!(bytes.as_slice().len() as u64, spec.bytes);
+        spec.is_sound().then(|| {
             let set_bits = count_ones(bytes.as_slice().as_flattened());
             ClassicLayer { items, set_bits, ..ClassicLayer::over(bytes, spec) }
         })
