@@ -63,8 +63,8 @@ build-tests: build-modules setup-tests
 	cargo test $(TESTED) --no-run
 	cargo test $(TESTED) --no-run --test memcheck --test soak --test histories
 
-mutants: build-modules $(REDISBLOOM_MODULE) $(TARGET)/mutation-tools/installed ## Change the code in one place at a time, and report the changes that no test notices (FILE=src/admission.rs, SHARD=0/50): takes days
-	@FILE=$(FILE) SHARD=$(SHARD) tools/mutants.sh
+mutants: build-modules $(REDISBLOOM_MODULE) $(TARGET)/mutation-tools/installed ## Change the code in one place at a time, and report the changes that no test notices (FILE=src/admission.rs, SAMPLE=100): takes hours
+	@tools/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(foreach flag,ALONE MISSED RESUME THOROUGH,$(if $($(flag)),--$(shell echo $(flag) | tr A-Z a-z))) '$(FILE)'
 
 # --- The Python package and the site ----------------------------------------------------------------------------------
 

