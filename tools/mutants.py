@@ -49,6 +49,8 @@ MEMORY = 8 << 30
 # endless loop.
 PATIENCE = 5
 SPARE_SECONDS = 3
+# Unless all tests are asked for, a mutant is missed after tests that take so many seconds without a change.
+ENOUGH_SECONDS = 40
 
 
 class Reach(NamedTuple):
@@ -123,7 +125,11 @@ class Judge:
         reaches.sort(
             key=lambda reach: reach.seconds / (1 + self.catches[mutant.function, reach.test.name])
         )
+        seconds = 0.0
         for reach in reaches:
+            seconds += reach.seconds
+            if seconds > ENOUGH_SECONDS and not self.is_thorough:
+                break
             verdict, _ = run(reach.test, str(build.numbers[mutant]), reach.seconds)
             if verdict != "passed":
                 self.catches[mutant.function, reach.test.name] += 1
@@ -203,11 +209,11 @@ def main() -> int:
     parser.add_argument(
         "--alone", action="store_true", help="judge those that are built one at a time"
     )
-    parser.add_argument("--thorough", action="store_true", help="use slow tests, too")
+    parser.add_argument("--thorough", action="store_true", help="use all tests, also slow ones")
     parser.add_argument(
-        "--resume", action="store_true", help="judge only those that have no verdict yet"
+        "--resume", action="store_true", help="judge those that have no verdict yet"
     )
-    parser.add_argument("--missed", action="store_true", help="judge only those that were missed")
+    parser.add_argument("--missed", action="store_true", help="judge those that were missed")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.environ["PATH"] = f"{TARGET.parent}/mutation-tools/bin:{os.environ['PATH']}"
@@ -217,13 +223,13 @@ def main() -> int:
     sources()
     possible = listed()
     known = verdicts()
+    judged_again = [None] * options.resume + ["missed"] * options.missed
     mutants = [
         mutant
         for mutant in possible
         if re.search(options.pattern, mutant.name)
         and not explained.search(mutant.name)
-        and not (options.resume and mutant.key in known)
-        and not (options.missed and known.get(mutant.key) != "missed")
+        and (not judged_again or known.get(mutant.key) in judged_again)
         and (mutant.body is None) == options.alone
     ]
     if options.sample is not None:
