@@ -19,13 +19,6 @@ pub fn textbook_bits_per_item(rate: f64) -> f64 {
     -libm::log(rate) / (LN_2 * LN_2)
 }
 
-/// Returns the number of bits per item that a textbook filter needs for `rate`, with one or two probes per item,
-/// whichever needs fewer. At high rates, the optimum of [`textbook_bits_per_item`] has a fraction of a probe.
-pub(super) fn whole_probes_bits_per_item(rate: f64) -> f64 {
-    let [one, two] = [1.0, 2.0].map(|probes| -probes / libm::log1p(-libm::pow(rate, 1.0 / probes)));
-    one.min(two)
-}
-
 /// Returns the error rate of a textbook filter with `bits_per_item` bits and `probes` probes an item.
 ///
 /// ```

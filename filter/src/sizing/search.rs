@@ -2,8 +2,8 @@
 
 use std::f64::consts::LN_2;
 
-use super::rates::{items_offered, whole_probes_bits_per_item};
-use super::{BlockShape, MAX_BLOCKS, MAX_BLOCKS_PER_ITEM, MAX_WORDS, WORD_BITS, WORDS_PER_LINE, blocks_for};
+use super::rates::items_offered;
+use super::{BlockShape, MAX_BLOCKS, MAX_BLOCKS_PER_ITEM, MAX_WORDS, WORD_BITS, WORDS_PER_LINE};
 
 /// The items for which the error rate must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +65,10 @@ impl Target {
         })
     }
 
-    /// Returns the best shape of more than `max` cache lines, for rates that no shape within the budget reaches.
-    pub(super) fn over_budget(self, max: u64) -> Option<BlockShape> {
+    /// Returns the best shape of more than `max` cache lines, for rates that no shape within the budget reaches. At
+    /// high rates, the optimum has a fraction of a probe.
+    pub(super) fn over_budget(self, mut max: u64) -> Option<BlockShape> {
         let min = max + 1;
-        let mut max = max.max(blocks_for(self.capacity as f64 * whole_probes_bits_per_item(self.rate))?);
         loop {
             max = max.checked_add(max / 16 + 1).filter(|&blocks| blocks <= MAX_BLOCKS)?;
             if let Some(shape) = self.search(WORDS_PER_LINE, min, max) {

@@ -96,6 +96,20 @@ fn shapes_keep_the_rate_and_the_budget() {
     }
 }
 
+/// At high rates, the optimum has a fraction of a probe. A shape has one or two probes then, and takes more.
+#[test]
+fn shapes_keep_high_rates() {
+    for rate in [0.4, 0.5, 0.6, 0.75, 0.9, 0.99f64] {
+        let needed =
+            [1.0, 2.0].map(|probes| -probes / (1.0 - rate.powf(1.0 / probes)).ln()).into_iter().fold(9.0, f64::min);
+        for capacity in [1, 10, 100, 1_000, 100_000, 1_000_000_007] {
+            let shape = BlockShape::choose(capacity, rate, Budget::Tight).unwrap();
+            assert!(shape.false_positive_rate(capacity as f64) <= rate, "{capacity} {rate} {shape:?}");
+            assert!(shape.bits() as f64 <= 1.1 * needed * capacity as f64 + 512.0, "{capacity} {rate} {shape:?}");
+        }
+    }
+}
+
 #[test]
 fn shapes_are_pinned() {
     // Replicas size their own growth, and old files replay creations: a change of these breaks both.
