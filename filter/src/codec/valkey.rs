@@ -206,7 +206,7 @@ impl StoredLayer {
         let is_sized = bytes.abs_diff(expected.bytes) <= 1 && probes.abs_diff(expected.probes) <= 1;
         let is_filled = items <= capacity.min(MAX_ITEMS) && (is_last || items == capacity);
         let layer = ClassicLayerSpec { bytes, bits: bytes.saturating_mul(8), probes, ..*expected };
-        let is_sound = capacity == expected.capacity && is_sized && is_filled && bytes > 0 && layer.is_sound();
+        let is_sound = capacity == expected.capacity && is_sized && is_filled && layer.is_sound();
         if is_sound { Ok(layer) } else { Err(DecodeError::Corrupt) }
     }
 }

@@ -123,6 +123,7 @@ fn a_filter_like_another_equals_a_new_one() {
         let params = params(is_native, 300, by(2), 3);
         let mut used = create(params);
         (0..1000).for_each(|number| assert!(add(&mut used, number, OnDuplicate::Count).is_ok()));
+        assert_eq!(used.remove(item(0)), Ok(true));
         assert!(whole(&used.empty_like(&mut |_| true).unwrap()) == whole(&create(params)));
     }
 }

@@ -6,7 +6,7 @@ use oxbloom_filter::internals::codec::{self, Header, Loader, Origin, payload};
 use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, Layout};
 use oxbloom_filter::{DecodeError, Filter};
 
-use crate::model::{chunks, whole};
+use crate::model::{built, chunks, whole};
 use crate::recorded;
 
 type Parts = Vec<(u64, Vec<u8>)>;
@@ -161,6 +161,22 @@ fn payloads_of_a_server_are_read() {
     ] {
         let recorded = std::fs::read(recorded::folder().join(format!("{name}.dump"))).unwrap();
         assert!(payload::decode(&recorded, &mut |_| true).unwrap() == filter, "{name}");
+    }
+}
+
+/// What changes nothing is not replicated.
+#[test]
+fn a_chunk_changes_a_filter_once() {
+    for (name, filter) in recorded::filters() {
+        for origin in [Origin::Client, Origin::Replication] {
+            let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
+            for (cursor, data) in chunks(&filter) {
+                for is_new in [true, false] {
+                    let loaded = codec::load_chunk(&mut copy, cursor, &data, origin, &mut |_| true).unwrap();
+                    assert_eq!(loaded.changed, is_new, "{name}, {cursor}, {origin:?}");
+                }
+            }
+        }
     }
 }
 

@@ -192,7 +192,7 @@ impl<P: Probes> ClassicLayer<P> {
         let target = self.part(offset, bits.len())?;
         let mut set = 0;
         for (target, source) in target.chunks_mut(PAGE).zip(bits.chunks(PAGE)) {
-            if count_ones(source) > 0 {
+            if source.iter().any(|&byte| byte != 0) {
                 let before = count_ones(target);
                 target.iter_mut().zip(source).for_each(|(target, source)| *target |= source);
                 set += count_ones(target) - before;
