@@ -410,14 +410,18 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::GOLDEN;
 
-    /// Otherwise, each of them could double the directory.
+    /// Otherwise, a thousand of them could double the directory.
     #[test]
     fn items_whose_hashes_begin_with_the_same_bits_are_rejected_before_they_take_much_memory() {
         let mut table = Table::growing(0.01, Payload::Count).unwrap();
-        let crafted = (1..10_000).map(|number: u64| Hash { first: number.reverse_bits() >> 17, second: 0 });
-        let rejected = crafted.into_iter().find_map(|hash| table.add(hash, &mut |_bytes| true).err());
+        let crafted = (0..30u64).flat_map(|zeros| {
+            let hash = move |number: u64| Hash { first: number.wrapping_mul(GOLDEN) >> zeros, second: 0 };
+            (0..1500).map(move |number| hash(1500 * zeros + number))
+        });
+        let rejected = crafted.into_iter().find_map(|hash| table.add(hash, &mut |bytes| bytes < 50_000).err());
         assert_eq!(rejected, Some(Error::CannotGrow));
-        assert!(table.allocated() < 100_000, "{} bytes", table.allocated());
+        assert!(table.allocated() < 500_000, "{} bytes", table.allocated());
     }
 }

@@ -35,6 +35,23 @@ fn a_table_doubles_when_each_quotient_has_a_slot_and_is_halved_when_three_eighth
     assert_eq!(table.quotients(), SMALLEST);
 }
 
+#[test]
+fn a_table_shrinks_with_its_items() {
+    let mut table = Table::growing(0.01, Payload::Count).unwrap();
+    for number in 0..50_000 {
+        add(&mut table, number);
+    }
+    let full = (table.quotients(), table.allocated());
+    (5_000..50_000).for_each(|number| assert!(table.remove(hash(number))));
+    assert!(6 * table.quotients() <= full.0 && 6 * table.allocated() <= full.1, "{}", table.allocated());
+    assert!((0..5_000).all(|number| table.contains(hash(number))));
+    // Its sums are those of its entries.
+    let mut copy = Table::growing(0.01, Payload::Count).unwrap();
+    parts(&table, 10_000).iter().for_each(|part| assert_eq!(copy.add_part(part, &mut |_| true), Ok(true)));
+    assert_eq!((copy.quotients(), copy.allocated()), (table.quotients(), table.allocated()));
+    assert_eq!(copy.false_positive_rate(), table.false_positive_rate());
+}
+
 /// Doubling copies void entries, so it does not lower the load.
 #[test]
 fn a_table_of_void_entries_doubles_only_when_an_eighth_of_the_slots_have_fingerprints() {
