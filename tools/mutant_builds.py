@@ -258,7 +258,7 @@ class Build:
             variables |= {
                 name: modules[0] for name in ("OXBLOOM_MODULE", "OXBLOOM_FAULTY_MODULE") if modules
             }
-            if message["executable"]:
+            if message["executable"] and message["profile"]["test"]:
                 programs[message["target"]["name"]] = (
                     message["executable"],
                     str(Path(message["manifest_path"]).parent),
