@@ -96,7 +96,7 @@ def test_entries_of_a_dead_taker_are_taken_next_unless_they_were_done(server, ta
 def test_entries_that_were_done_go_back_if_the_server_is_restored_from_an_older_state(
     server, taker, kind
 ):
-    one = taker(kind, lease=LONG)
+    one = taker(kind)
     for n in range(3):
         put(one, entry(n))
     taken = [one.take() for _ in range(3)]
