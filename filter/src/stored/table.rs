@@ -123,8 +123,8 @@ impl Section for Table {
         if self.slots() > 0 { self.allocated() as u64 } else { 0 }
     }
 
-    fn end_of(&self, content: &[u8], _start: Position) -> Option<Position> {
-        end_of(content)
+    fn end_of(&self, content: &[u8], start: Position) -> Option<Position> {
+        end_of(content).filter(|&end| end > start)
     }
 
     fn load(&mut self, content: &[u8], _end: Position, admit: Admit<'_>) -> Result<(), DecodeError> {
