@@ -121,7 +121,9 @@ pub(super) fn doubled(
 ) -> Result<Vec<ListedEntry>, Error> {
     let void = 1 << (from - 1);
     let new_void = 1 << (to - 1);
-    let mut doubled = try_vec(2 * entries.len())?;
+    // Memory is asked for while this vector exists, so it has no more room than it needs.
+    let voids = entries.iter().filter(|entry| entry.value == void).count();
+    let mut doubled = try_vec(entries.len() + voids)?;
     // No fingerprint is cut off, so values only become equal if they become void.
     debug_assert!(to + 1 >= from, "fingerprints of {from} bits get {to}");
     for &ListedEntry { quotient, value, content } in entries {
