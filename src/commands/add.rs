@@ -18,6 +18,7 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace, OwnedString};
 use crate::statistics::{self, Forgetting};
 use oxbloom_filter::Filter;
+use oxbloom_filter::internals::codec::Encoding;
 use oxbloom_filter::internals::{Hash, InsertOptions, Interrupted, OnDuplicate};
 
 /// `BF.ADD key item`
@@ -169,6 +170,7 @@ fn insert_and_replicate<'a>(
     let forgot = statistics::count_forgotten(filter, before, added as u64);
     let counts = !options.skip_duplicates && filter.counts();
     let time = filter.needs_time().then(|| filter.time_of_change());
+    let encoding = Encoding::of(filter.kind());
     drop(key);
     renewed.iter_mut().zip(&*new).for_each(|(changed, new)| *changed |= new);
     let changed = if renews { &renewed[..handled] } else { &new[..handled] };
@@ -176,7 +178,7 @@ fn insert_and_replicate<'a>(
     let options = time.map_or(Vec::new(), |time| options.replicated_additions(time));
     let options: Vec<_> = options.iter().map(|option| ctx.string(option.as_bytes())).collect();
     let options: Vec<_> = options.iter().map(OwnedString::as_arg).collect();
-    let changed = replicate(ctx, &Replay::additions(name, &options), items, &changed);
+    let changed = replicate(ctx, &Replay::additions(name, encoding, &options), items, &changed);
     Ok(Inserted { handled, failure, changed, forgot })
 }
 

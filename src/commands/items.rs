@@ -15,8 +15,8 @@ pub(super) trait Items<'a>: Copy {
 
     fn iter(self) -> impl Iterator<Item = &'a [u8]>;
 
-    /// Sends one command that repeats the change of these items to replicas and the append-only file. At least one item
-    /// changed. Returns false, and sends nothing, if there is no memory for the command.
+    /// Sends commands that repeat the change of these items to replicas and the append-only file. At least one item
+    /// changed. Returns false, and sends nothing, if there is no memory for a command.
     fn replicate(self, ctx: &Context, replay: &Replay, changed: &Changed) -> bool;
 }
 

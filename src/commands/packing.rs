@@ -116,6 +116,21 @@ impl<'a> Packed<'a> {
     }
 }
 
+impl Packed<'_> {
+    /// Sends commands in which each item that changed is an argument.
+    fn replicate_as_arguments(self, ctx: &Context, replay: &Replay, changed: &Changed) {
+        const AT_A_TIME: usize = 1024;
+        debug_assert!(replay.options.is_empty(), "options and a token");
+        let changing = self.iter().enumerate().filter(|&(index, _)| changed.contains(index));
+        let mut changing = changing.map(|(_, item)| ctx.string(item)).peekable();
+        while changing.peek().is_some() {
+            let items: Vec<_> = changing.by_ref().take(AT_A_TIME).collect();
+            let arguments: Vec<_> = items.iter().map(OwnedString::as_arg).collect();
+            ctx.replicate(replay.verbs.many, replay.key, &arguments);
+        }
+    }
+}
+
 impl<'a> Items<'a> for Packed<'a> {
     fn len(self) -> usize {
         self.len
@@ -132,17 +147,21 @@ impl<'a> Items<'a> for Packed<'a> {
     }
 
     fn replicate(self, ctx: &Context, replay: &Replay, changed: &Changed) -> bool {
+        let Some(verb) = replay.verbs.packed else {
+            self.replicate_as_arguments(ctx, replay, changed);
+            return true;
+        };
         let mut arguments = replay.options.to_vec();
         if changed.count() == self.len {
             arguments.extend_from_slice(self.arguments.as_slice());
-            ctx.replicate(replay.verbs.packed, replay.key, &arguments);
+            ctx.replicate(verb, replay.key, &arguments);
             return true;
         }
         let Some(chosen) = self.choose(|index| changed.contains(index)) else { return false };
         let chosen: Vec<_> = chosen.iter().map(|argument| ctx.string(argument)).collect();
         arguments.push(self.arguments.at(0));
         arguments.extend(chosen.iter().map(OwnedString::as_arg));
-        ctx.replicate(replay.verbs.packed, replay.key, &arguments);
+        ctx.replicate(verb, replay.key, &arguments);
         true
     }
 }

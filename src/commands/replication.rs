@@ -2,6 +2,7 @@
 
 use crate::family::Verb;
 use crate::server::Arg;
+use oxbloom_filter::internals::codec::Encoding;
 
 /// The commands that repeat a change on replicas.
 #[derive(Clone, Copy)]
@@ -10,17 +11,19 @@ pub(super) struct Verbs {
     pub one: Verb,
     /// For many items, each an argument.
     pub many: Verb,
-    /// For packed items.
-    pub packed: Verb,
+    /// For packed items; `None` if each becomes an argument.
+    pub packed: Option<Verb>,
 }
 
 /// Additions.
-const ADDITIONS: Verbs = Verbs { one: Verb::Add, many: Verb::Madd, packed: Verb::Addpacked };
+const ADDITIONS: Verbs = Verbs { one: Verb::Add, many: Verb::Madd, packed: Some(Verb::Addpacked) };
+/// Additions to a filter with another module's layout. A replica may have that module, which knows no packed items.
+const ADDITIONS_FOR_ALL: Verbs = Verbs { packed: None, ..ADDITIONS };
 /// Additions with options, such as the time.
-const ADDITIONS_WITH_OPTIONS: Verbs = Verbs { one: Verb::Insert, many: Verb::Insert, packed: Verb::Addpacked };
+const ADDITIONS_WITH_OPTIONS: Verbs = Verbs { one: Verb::Insert, many: Verb::Insert, packed: Some(Verb::Addpacked) };
 /// Additions to a cuckoo filter. Its items are never packed.
-const COPIES: Verbs = Verbs { one: Verb::Insert, many: Verb::Insert, packed: Verb::Insert };
-const REMOVALS: Verbs = Verbs { one: Verb::Del, many: Verb::Mdel, packed: Verb::Delpacked };
+const COPIES: Verbs = Verbs { one: Verb::Insert, many: Verb::Insert, packed: None };
+const REMOVALS: Verbs = Verbs { one: Verb::Del, many: Verb::Mdel, packed: Some(Verb::Delpacked) };
 
 /// How replicas repeat a change.
 pub(super) struct Replay<'a> {
@@ -31,8 +34,13 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    pub(super) fn additions(key: Arg<'a>, options: &'a [Arg<'a>]) -> Replay<'a> {
-        let verbs = if options.is_empty() { ADDITIONS } else { ADDITIONS_WITH_OPTIONS };
+    /// Returns how replicas add items to a filter of this encoding.
+    pub(super) fn additions(key: Arg<'a>, encoding: Encoding, options: &'a [Arg<'a>]) -> Replay<'a> {
+        let verbs = match encoding {
+            Encoding::Classic | Encoding::Valkey => ADDITIONS_FOR_ALL,
+            _ if options.is_empty() => ADDITIONS,
+            _ => ADDITIONS_WITH_OPTIONS,
+        };
         Replay { key, verbs, options }
     }
 

@@ -193,7 +193,9 @@ def test_by_replica_and_back(move: Move) -> None:
     new.execute_command("CF.ADD", "cuckoo of the new server", "item")
     add_to_cuckoo_filters(new, 6000)
     assert move.run(native_keys).strip() == ""
-    for command in ("BF.ADDPACKED added LINES a", "BF.MERGE a 1 added", "COPY added a"):
+    new.execute_command("BF.ADDPACKED", "packed", "COUNT", "LINES", "a\nb")
+    wait_until(lambda: old.execute_command("BF.MEXISTS", "packed", "a", "b") == [1, 1])
+    for command in ("BF.MERGE a 1 added", "COPY added a"):
         with pytest.raises(redis.exceptions.NoPermissionError):
             new.execute_command(*command.split())
 

@@ -89,6 +89,11 @@ const PACKED: &[Step] = &[
     ("BF.ADDPACKED counting NX FIXED 1 aabc", &["bf.add counting"], &["BF.ADDPACKED counting FIXED 1 c"]),
     ("BF.DELPACKED counting FIXED 1 xaxaxa", &["bf.del counting"], &["BF.DELPACKED counting FIXED 1 aa"]),
     ("BF.DELPACKED counting FIXED 1 xax", &[], &[]),
+    ("BF.RESERVE a 1e-6 1000 LAYOUT classic", &["bf.reserve a"], &["BF.LOADCHUNK a 1 …"]),
+    ("BF.ADDPACKED a FIXED 1 aabc", &["bf.add a"], &["BF.MADD a a b c"]),
+    ("BF.ADDPACKED a LINES a", &[], &[]),
+    ("BF.RESERVE b 1e-6 1000 LAYOUT valkey", &["bf.reserve b"], &["BF.INSERT b CAPACITY 1000 …"]),
+    ("BF.ADDPACKED b COUNT FIXED 1 ab", &["bf.add b"], &["BF.MADD b a b"]),
 ];
 
 const MERGES: &[Step] = &[
