@@ -44,7 +44,7 @@ check: lint build-modules $(REDISBLOOM_MODULE) ## Lint, and test the library (wi
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary:: $(ONLY)
 	cargo test $(TESTED) --test server -- $(ONLY)
 
-test: ## Install missing packages, and run all checks: takes twenty-five minutes
+test: ## Install missing packages, and run all checks: takes twenty minutes
 	@tools/suites.py --brief
 
 test-%:
