@@ -183,13 +183,15 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
                 // The server rejects the whole file or stream then. Usually, the link to the master broke: the replica
                 // lacks nothing once it has synchronized again.
                 let ends_early = is_loading && error == DecodeError::Corrupt && file.has_failed();
-                if !ends_early {
+                let reason = if ends_early {
+                    "it ends early or is damaged".to_owned()
+                } else {
                     statistics::count_rejection(rejection);
-                }
-                if is_loading && !ends_early {
-                    statistics::count_replicated_rejection();
-                }
-                let reason = if ends_early { "it ends early or is damaged".to_owned() } else { error.to_string() };
+                    if is_loading {
+                        statistics::count_replicated_rejection();
+                    }
+                    error.to_string()
+                };
                 let key = file.key_name().map_or("unknown".to_owned(), |name| name.shown().to_string());
                 server.log_warning(&format!("rejected a filter in a file or payload: {reason}{limit} (key '{key}')"));
                 admission::exit_if_data_lost(&server, rejection);

@@ -95,8 +95,8 @@ impl<'a> Packed<'a> {
         Ok(Packed { packing, bytes: items.bytes(), len, arguments })
     }
 
-    /// Packs some of the items in the same way. Returns the arguments after the packing's name, or `None` if there is no
-    /// memory for them.
+    /// Packs some of the items in the same way. Returns the arguments after the packing's name, or `None` if there is
+    /// no memory for them.
     fn choose(self, is_chosen: impl Fn(usize) -> bool) -> Option<Vec<Vec<u8>>> {
         let chosen = || self.iter().enumerate().filter(|&(index, _)| is_chosen(index)).map(|(_, item)| item);
         let (count, length) = chosen().fold((0, 0), |(count, length), item| (count + 1, length + item.len()));
@@ -114,9 +114,7 @@ impl<'a> Packed<'a> {
         });
         Some(parameter.into_iter().chain([items]).collect())
     }
-}
 
-impl Packed<'_> {
     /// Sends commands in which each item that changed is an argument.
     fn replicate_as_arguments(self, ctx: &Context, replay: &Replay, changed: &Changed) {
         const AT_A_TIME: usize = 1024;

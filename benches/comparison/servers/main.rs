@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 
 use peers::{Instance, Peer};
 use report::Report;
+use target::Target;
 use workloads::Plan;
 
 const CHART: &str = "benchmarks.svg";
@@ -92,19 +93,20 @@ fn main() {
 
 /// Measures one part. Returns its files, the page first, or `None` if there is no such part.
 fn part(name: &str, quick: bool, target: &Path) -> Option<Vec<(&'static str, String)>> {
+    let page = |targets: &[Target], tables: String| target::table(targets) + "\n" + &tables;
     Some(match name {
         "windows" => {
             let windows = windows::measure(quick);
-            let page = target::table(&windows.targets()) + "\n" + &windows.markdown();
+            let page = page(&windows.targets(), windows.markdown());
             vec![("windows.md", page), (windows::CHART, windows.chart())]
         }
         "packed" => {
             let packed = packed::measure(quick);
-            vec![("packed.md", target::table(&packed.targets()) + "\n" + &packed.markdown())]
+            vec![("packed.md", page(&packed.targets(), packed.markdown()))]
         }
         "cuckoo" => {
             let cuckoo = cuckoo::measure(quick);
-            vec![("cuckoo.md", target::table(&cuckoo.targets()) + "\n" + &cuckoo.markdown())]
+            vec![("cuckoo.md", page(&cuckoo.targets(), cuckoo.markdown()))]
         }
         "newest" => vec![("newest.md", newest::measure(quick, target).markdown())],
         _ => return None,

@@ -40,7 +40,8 @@ pub(super) fn exceeds_load(segment: &Segment, slots: usize) -> bool {
     slots > (MAX_LOAD * segment.quotients() / 8) as usize
 }
 
-/// Returns true if a segment is not as deep as it can be. Only the segment with all paths doubles without getting deeper.
+/// Returns true if a segment is not as deep as it can be. Only the segment with all paths doubles without getting
+/// deeper.
 #[inline(always)]
 pub(super) fn may_double(segment: &Segment, max_depth: u32) -> bool {
     segment.depth() < max_depth

@@ -164,7 +164,7 @@ fn payloads_of_a_server_are_read() {
     }
 }
 
-/// What changes nothing is not replicated.
+/// A chunk that changes nothing is not replicated.
 #[test]
 fn a_chunk_changes_a_filter_once() {
     for (name, filter) in recorded::filters() {

@@ -1,4 +1,4 @@
-//! What a user may do, and where: ACL permissions, and redirections between the nodes of a cluster.
+//! Tests ACL permissions, and redirections between the nodes of a cluster.
 //!
 //! - [`permissions`]: permissions for commands, keys and channels; [`scripts`]: the same in scripts, functions and
 //!   transactions; [`users`]: users and denials;

@@ -1,4 +1,4 @@
-//! What the server knows about each command: flags, keys, and documentation.
+//! Tests the flags, the keys and the documentation of each command, as the server shows them.
 
 use crate::commands::table::{COMMANDS, READS};
 use testkit::Setup;

@@ -1,4 +1,4 @@
-//! Copies in chunks of filters that are written to meanwhile.
+//! Tests copies in chunks, while clients write to the filter.
 
 use crate::expected::ok;
 use testkit::Setup;
