@@ -31,33 +31,31 @@ CASES = {
 }
 
 
-class Package(NamedTuple):
-    """A package whose sources are changed, and the tests that judge it."""
+# The packages whose sources are changed.
+CRATES = ("filter/src", "src")
+# The tests of the library and of the module, in the mock server and in real ones.
+TESTS = (
+    "-p oxbloom-filter -p oxbloom -p oxbloom-fuzz --features fault-injection"
+    " --lib --test promises --test server --test corpus --test simulation"
+)
+# Statistical tests take minutes.
+SKIPPED = "(rates|adversary|measured)::"
+# Tests without a harness: their name, an argument, and the value of SEEDS.
+SCRIPTS = (
+    *(("corpus", target, "") for target in ("commands", "header", "file", "chunks", "forgetting")),
+    *(("simulation", "", seeds) for seeds in ("0..1", "1..3", "3..8", "8..16")),
+)
 
-    sources: str
-    options: str  # of cargo
-    tests: str
-    # The names of tests that are left out.
-    skipped: str = "^$"
-    # Tests without a harness: their name, an argument, and the value of SEEDS.
-    scripts: tuple[tuple[str, str, str], ...] = ()
 
+class Body(NamedTuple):
+    """The body of an outermost function."""
 
-PACKAGES = [
-    Package(
-        "filter/src", "-p oxbloom-filter", "--lib --test promises", "(rates|adversary|measured)::"
-    ),
-    # The module in a mock server, and in real ones.
-    Package(
-        "src",
-        "-p oxbloom --features fault-injection",
-        "-p oxbloom-fuzz --lib --test server --test corpus --test simulation",
-        scripts=(
-            *(("corpus", target, "") for target in ("commands", "header", "file", "chunks")),
-            *(("simulation", "", seeds) for seeds in ("0..1", "1..3", "3..8", "8..16")),
-        ),
-    ),
-]
+    start: int
+    end: int
+    # The place of `const`, which is left out: a constant cannot choose.
+    const: int | None
+    # The type of its value, which is in a box since mutants have other types, or "".
+    boxed: str
 
 
 class Mutant(NamedTuple):
@@ -71,8 +69,8 @@ class Mutant(NamedTuple):
     end: int
     replacement: str
     function: str
-    # The places of the outermost function's body, unless it cannot have a `match`.
-    body: tuple[int, int] | None
+    # `None` if it cannot have a `match`.
+    body: Body | None
 
 
 class Test(NamedTuple):
@@ -87,7 +85,7 @@ class Test(NamedTuple):
 @cache
 def sources() -> dict[str, str]:
     """Returns the text of all source files. These may be edited while mutants are judged."""
-    paths = [path for package in PACKAGES for path in Path(package.sources).rglob("*.rs")]
+    paths = [path for crate in CRATES for path in Path(crate).rglob("*.rs")]
     return {str(path): path.read_text() for path in paths}
 
 
@@ -128,17 +126,19 @@ def is_inside(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one != other and other[0] <= one[0] and one[1] <= other[1]
 
 
-def body(text: str, start: int, end: int, name: str, returned: str) -> tuple[int, int] | None:
-    """Returns the places of the body of a function, or None if it cannot have a `match`."""
+def body(text: str, start: int, end: int, name: str, returned: str) -> Body | None:
+    """Returns the body of a function, or `None` if it cannot have a `match`."""
     name = name.rsplit("::", 1)[-1]
     head = re.compile(rf"(\bconst )?\bfn {name}\b").search(text, start, end)
-    if not head or head[1] or "impl " in returned:
+    some = re.fullmatch(r"-> impl (Iterator<.*>|DoubleEndedIterator<.*>)", returned)
+    if not head or ("impl " in returned and not some):
         return None
     depth = 0
     for place in range(head.end(), end):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(text[place], 0)
         if depth == 0 and text[place] == "{":
-            return place, end
+            const = head.start(1) if head[1] else None
+            return Body(place, end, const, f"Box<dyn {some[1]} + '_>" if some else "")
     return None
 
 
@@ -152,16 +152,18 @@ def write(path: Path, content: bytes) -> None:
 class Build:
     """A build of some mutants, and its tests."""
 
-    def __init__(self, package: Package, mutants: list[Mutant]) -> None:
-        self.package = package
+    def __init__(self, mutants: list[Mutant]) -> None:
         self.mutants = sorted(
             mutants, key=lambda mutant: (mutant.file, mutant.body or (0, 0), mutant.start)
         )
         self.unviable: list[Mutant] = []
+        # Those of functions that constants call.
+        self.constant: list[Mutant] = []
         self.tests: list[Test] = []
         self.write_sources()
         while not (
-            messages := self.cargo("check --lib") and self.cargo(f"test --no-run {package.tests}")
+            messages := self.cargo("check --lib -p oxbloom")
+            and self.cargo(f"test --no-run {TESTS}")
         ):
             if not self.mutants:
                 return
@@ -176,9 +178,10 @@ class Build:
         for file, mutants in groupby(self.mutants, lambda mutant: mutant.file):
             files[file] = self.mutated(file, files[file], list(mutants))
         switch = Path("tools/mutants.rs").read_text()
-        files[f"{self.package.sources}/lib.rs"] += switch.replace(
-            "usize = 0", f"usize = {len(self.mutants) + 1}"
-        )
+        for crate in CRATES:
+            files[f"{crate}/lib.rs"] += switch.replace(
+                "usize = 0", f"usize = {len(self.mutants) + 1}"
+            )
         for file, text in files.items():
             write(TREE / file, text.encode())
 
@@ -191,27 +194,31 @@ class Build:
         pieces, at, line = [], 0, 1
         for place, of_function in groupby(mutants, lambda mutant: mutant.body):
             assert place
-            start, end = place
+            start, end, const, boxed = place
             arms = list(of_function)
             first = self.numbers[arms[0]]
-            pieces.append(
-                text[at:start] + f"{{ match crate::mutants::chosen({first}, {len(arms)}) {{\n0 => "
+            head = text[at:start]
+            if const is not None:
+                head = text[at:const] + text[const + len("const ") : start]
+            opened, closed, returned = (
+                ("Box::new(", ")", f"let boxed: {boxed} = ") if boxed else ("", "", "")
             )
-            pieces.append(text[start:end] + "\n")
-            line += sum(piece.count("\n") for piece in pieces[-2:])
+            head += f"{{ {returned}match crate::mutants::chosen({first}, {len(arms)}) {{\n"
+            pieces.append(f"{head}0 => {opened}{text[start:end]}{closed},\n")
+            line += pieces[-1].count("\n")
             for number, mutant in enumerate(arms, 1):
                 arm = text[start : mutant.start] + mutant.replacement + text[mutant.end : end]
-                pieces.append(f"{number} => {arm}\n")
+                pieces.append(f"{number} => {opened}{arm}{closed},\n")
                 self.functions[mutant] = first
                 self.arms.append((file, range(line, line := line + pieces[-1].count("\n")), mutant))
-            pieces.append("_ => unreachable!() } }")
+            pieces.append(f"_ => unreachable!() }}{boxed and '; boxed'} }}")
             at = end
         # All arms would be compiled wherever they are inlined.
         return re.sub(r"#\[inline(\(\w+\))?\]", "", "".join(pieces) + text[at:])
 
     def cargo(self, command: str) -> list[dict[str, Any]] | None:
         """Runs cargo, and returns its messages. If mutants do not compile, takes them out, and returns `None`."""
-        command = f"cargo {command} --message-format=json --profile=mutants {self.package.options}"
+        command = f"cargo {command} --message-format=json --profile=mutants"
         variables = os.environ | {"CARGO_TARGET_DIR": str(TARGET), "RUSTFLAGS": ALLOWED}
         done = subprocess.run(
             command.split(), cwd=TREE, env=variables, capture_output=True, check=False
@@ -222,11 +229,18 @@ class Build:
         errors = [
             message["message"] for message in messages if message["reason"] == "compiler-message"
         ]
-        culprits = {mutant for error in errors for mutant in self.culprits(error)}
-        if not culprits:
+        called = set(re.findall(r"cannot call non-const .*?(\w+)`", done.stdout.decode()))
+        constant = {
+            mutant
+            for mutant in self.mutants
+            if mutant.body and mutant.body.const and mutant.function.split("::")[-1] in called
+        }
+        culprits = {mutant for error in errors for mutant in self.culprits(error)} - constant
+        if not culprits | constant:
             sys.exit(done.stderr.decode() + "".join(error["rendered"] for error in errors))
         self.unviable += culprits
-        self.mutants = [mutant for mutant in self.mutants if mutant not in culprits]
+        self.constant += constant
+        self.mutants = [mutant for mutant in self.mutants if mutant not in culprits | constant]
         return None
 
     def culprits(self, error: dict[str, Any]) -> set[Mutant]:
@@ -263,18 +277,18 @@ class Build:
                     message["executable"],
                     str(Path(message["manifest_path"]).parent),
                 )
-        for name, argument, seeds in self.package.scripts:
+        for name, argument, seeds in SCRIPTS:
             program, folder = programs[name]
             with_seeds = variables | ({"SEEDS": seeds} if seeds else {})
             yield Test(
                 f"{name} {argument}{seeds}", [program, *argument.split()], folder, with_seeds
             )
-        for name in programs.keys() - {name for name, _, _ in self.package.scripts}:
+        for name in programs.keys() - {name for name, _, _ in SCRIPTS}:
             program, folder = programs[name]
             command = [program, "--list", "--format=terse"]
             names = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
             for test in re.findall(r"^(.*): test$", names, re.MULTILINE):
-                if not re.search(self.package.skipped, test):
+                if not re.search(SKIPPED, test):
                     yield Test(f"{name} {test}", [program, "--exact", test], folder, variables)
 
 

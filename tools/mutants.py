@@ -6,8 +6,7 @@ of a function becomes a `match` with an arm for each of its mutants, and an envi
 each test runs without a change, and records the functions that it reaches. Then a mutant is judged by the tests that
 reach its function, the fastest first, until one fails.
 
-Constants, `const fn` and functions that return an `impl Trait` cannot have a `match`. Their mutants are built one at a
-time, if asked for.
+Constants, and the functions that they call, cannot have a `match`. Their mutants are built one at a time, if asked for.
 """
 
 import argparse
@@ -29,12 +28,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mutant_builds import (
-    PACKAGES,
     TARGET,
     TREE,
     Build,
     Mutant,
-    Package,
     Test,
     listed,
     parts,
@@ -50,7 +47,7 @@ MEMORY = 8 << 30
 PATIENCE = 5
 SPARE_SECONDS = 3
 # Unless all tests are asked for, a mutant is missed after tests that take so many seconds without a change.
-ENOUGH_SECONDS = 40
+ENOUGH_SECONDS = 20
 
 
 class Reach(NamedTuple):
@@ -93,8 +90,7 @@ def run(test: Test, mutant: str, usual: float) -> tuple[str, float]:
 class Judge:
     """Judges mutants, and writes the verdicts."""
 
-    def __init__(self, package: Package, is_thorough: bool) -> None:
-        self.package = package
+    def __init__(self, is_thorough: bool) -> None:
         self.is_thorough = is_thorough
         self.pool = ThreadPoolExecutor(os.cpu_count())
         self.reaches: list[Reach] = []
@@ -105,9 +101,11 @@ class Judge:
         is_alone = any(mutant.body is None for mutant in mutants)
         if is_alone and not self.reaches:
             self.judge([])
-        build = Build(self.package, mutants)
+        build = Build(mutants)
         for mutant in build.unviable:
             record(mutant, "unviable")
+        for mutant in build.constant:
+            record(mutant, "not judged", "a constant calls the function")
         if not is_alone:
             reaches = self.pool.map(self.reach_of, build.tests)
             self.reaches = [reach for reach in reaches if reach]
@@ -230,19 +228,18 @@ def main() -> int:
         if re.search(options.pattern, mutant.name)
         and not explained.search(mutant.name)
         and (not judged_again or known.get(mutant.key) in judged_again)
-        and (mutant.body is None) == options.alone
+        and (mutant.body is None or known.get(mutant.key) == "not judged") == options.alone
     ]
     if options.sample is not None:
         chosen = set(random.Random(0).sample(mutants, min(options.sample, len(mutants))))
         mutants = [mutant for mutant in mutants if mutant in chosen]
+    if options.alone:
+        mutants = [mutant._replace(body=None) for mutant in mutants]
     if mutants:
         prepare()
-    for package in PACKAGES:
-        judge = Judge(package, options.thorough)
-        for part in parts(
-            [mutant for mutant in mutants if mutant.file.startswith(f"{package.sources}/")]
-        ):
-            judge.judge(part)
+    judge = Judge(options.thorough)
+    for part in parts(mutants):
+        judge.judge(part)
     report(possible, explained)
     known = verdicts()
     return int(any(known[mutant.key] == "missed" for mutant in mutants))
