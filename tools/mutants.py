@@ -221,7 +221,7 @@ def main() -> int:
     sources()
     possible = listed()
     known = verdicts()
-    judged_again = [None] * options.resume + ["missed"] * options.missed
+    judged_again = [None, "not judged"] * options.resume + ["missed"] * options.missed
     mutants = [
         mutant
         for mutant in possible
