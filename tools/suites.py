@@ -122,7 +122,7 @@ SUITES = {
         """,
         "build-tests setup-servers",
         # The tenth has Sentinels, which on a busy machine sometimes leave two replicas that follow each other.
-        "HISTORIES=9 SEED=1",
+        "HISTORIES=10 SEED=1",
         "Look for lost items after partitions, kills and false clocks, in 500 histories (or HISTORIES=10) on each of "
         "two servers",
     ),
