@@ -38,6 +38,8 @@ TESTS = (
     "-p oxbloom-filter -p oxbloom -p oxbloom-fuzz --features fault-injection"
     " --lib --test promises --test server --test corpus --test simulation"
 )
+# Judge only if all tests are asked for.
+SLOW_TESTS = " --test oracle --test faults"
 # Statistical tests take minutes.
 SKIPPED = "(rates|adversary|measured)::"
 # Tests without a harness: their name, an argument, and the value of SEEDS.
@@ -152,7 +154,7 @@ def write(path: Path, content: bytes) -> None:
 class Build:
     """A build of some mutants, and its tests."""
 
-    def __init__(self, mutants: list[Mutant]) -> None:
+    def __init__(self, mutants: list[Mutant], is_thorough: bool) -> None:
         self.mutants = sorted(
             mutants, key=lambda mutant: (mutant.file, mutant.body or (0, 0), mutant.start)
         )
@@ -160,10 +162,11 @@ class Build:
         # Those of functions that constants call.
         self.constant: list[Mutant] = []
         self.tests: list[Test] = []
+        tests = TESTS + SLOW_TESTS * is_thorough
         self.write_sources()
         while not (
             messages := self.cargo("check --lib -p oxbloom")
-            and self.cargo(f"test --no-run {TESTS}")
+            and self.cargo(f"test --no-run {tests}")
         ):
             if not self.mutants:
                 return

@@ -101,7 +101,7 @@ class Judge:
         is_alone = any(mutant.body is None for mutant in mutants)
         if is_alone and not self.reaches:
             self.judge([])
-        build = Build(mutants)
+        build = Build(mutants, self.is_thorough)
         for mutant in build.unviable:
             record(mutant, "unviable")
         for mutant in build.constant:
