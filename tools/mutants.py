@@ -92,7 +92,8 @@ class Judge:
 
     def __init__(self, is_thorough: bool) -> None:
         self.is_thorough = is_thorough
-        self.pool = ThreadPoolExecutor(os.cpu_count())
+        # Tests often wait for servers.
+        self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1))
         self.reaches: list[Reach] = []
         self.catches: Counter[tuple[str, str]] = Counter()
 
