@@ -304,7 +304,7 @@ def parts(mutants: list[Mutant]) -> Iterator[list[Mutant]]:
         if place is None:
             yield from ([mutant] for mutant in arms)
             continue
-        added = len(arms) * sources()[file].count("\n", *place)
+        added = len(arms) * sources()[file].count("\n", place.start, place.end)
         if part and lines + added > LINES_OF_A_BUILD:
             yield part
             part, lines = [], 0
