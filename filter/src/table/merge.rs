@@ -48,7 +48,7 @@ impl Table {
         let mut copy = Table::new(self.addressing, self.payload)?;
         for (path, segment) in self.placed_segments() {
             copy.split_empty(path, segment.depth(), u64::MAX, &mut |_bytes| true)?;
-            copy.segment_bytes = copy.segment_bytes + segment.allocated() - copy.segment(path).allocated();
+            copy.segment_bytes += segment.allocated();
             *copy.segment_mut(path) = segment.try_clone()?;
         }
         copy.count = self.count;
@@ -102,16 +102,15 @@ impl Table {
         Ok(true)
     }
 
-    /// Adds the entries of a table with the same addressing, with `times` their counts. Returns true if this table
-    /// changed. The caller updates the item count.
+    /// Adds the entries of a table with the same addressing, with `times` their counts. The caller updates the item
+    /// count.
     ///
     /// # Errors
     ///
     /// The same as for [`add`](Self::add). Some of the entries may have been added.
-    pub fn union_with(&mut self, other: &Table, times: u64, admit: Admit<'_>) -> Result<bool, Error> {
+    fn union_with(&mut self, other: &Table, times: u64, admit: Admit<'_>) -> Result<(), Error> {
         debug_assert_eq!(self.addressing, other.addressing);
         let times = if self.payload == Payload::Count { times } else { 1 };
-        let mut changed = false;
         for (path, segment) in other.placed_segments().filter(|(_, segment)| segment.slots() > 0) {
             let target = self.segment(path);
             if times == 1 && target.slots() == 0 && target.depth() <= segment.depth() {
@@ -119,13 +118,12 @@ impl Table {
                 let copy = segment.try_clone()?;
                 self.split_empty(path, segment.depth(), u64::MAX, admit)?;
                 self.replace(path, copy);
-                changed = true;
             } else {
-                changed |= self.add_entries_of(path, segment, times, admit)?;
+                self.add_entries_of(path, segment, times, admit)?;
             }
         }
         self.occurrences = self.occurrences.saturating_add(other.occurrences.saturating_mul(times));
-        Ok(changed)
+        Ok(())
     }
 
     /// Returns the entries that are in both tables, with the lower count of the two. Both tables have the same fixed
@@ -133,25 +131,21 @@ impl Table {
     pub fn intersection(&self, other: &Table) -> Result<Table, Error> {
         debug_assert!(matches!(self.addressing, Addressing::Fixed(_)) && self.addressing == other.addressing);
         let mut intersection = Table::new(self.addressing, self.payload)?;
-        let mut position = 0;
-        while position < END {
-            let path = path_at(position);
-            let segment = self.segment(path);
+        // Only empty segments may not have been split yet: all others have the same depth.
+        for (path, segment) in self.placed_segments() {
             let counterpart = other.segment(path);
-            // An empty segment may not have been split yet, so it can be less deep than its counterpart.
-            position += END >> segment.depth().max(counterpart.depth());
             if segment.slots() == 0 || counterpart.slots() == 0 {
                 continue;
             }
             let theirs = Segment::list(&[counterpart])?;
             let mut common = Segment::list(&[segment])?;
-            common.retain_mut(|entry| {
+            // An entry with the count 0 takes no slot.
+            for entry in &mut common {
                 let first = theirs.partition_point(|other| other.quotient < entry.quotient);
                 let mut run = theirs[first..].iter().take_while(|other| other.quotient == entry.quotient);
                 let count = run.find(|other| other.value == entry.value).map_or(0, |other| other.content);
                 entry.content = entry.content.min(count);
-                entry.content > 0
-            });
+            }
             let empty = self.empty_segment(segment.depth());
             let bytes = empty.bytes_for(&common, 0);
             let whole = empty.with_entries(bytes, &common, self.forgotten())?;
@@ -351,7 +345,8 @@ impl Table {
         }
         let [low, high] = split_in_halves(&mut entries, larger.quotients());
         let second = path | 1 << (Path::BITS - larger.depth());
-        Ok(self.add_list(path, low, &larger, admit)? | self.add_list(second, high, &larger, admit)?)
+        let changed = self.add_list(path, low, &larger, admit)?;
+        Ok(self.add_list(second, high, &larger, admit)? || changed)
     }
 
     /// Converts the entries of a segment to entries of the segment that contains it at a lower level. Returns `None` if
@@ -376,5 +371,112 @@ impl Table {
             place = whole;
         }
         Ok(list)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::GOLDEN;
+    use crate::table::tests::hash;
+
+    fn growing(payload: Payload) -> Table {
+        // No item of these tests is a false positive.
+        Table::growing(1e-12, payload).unwrap()
+    }
+
+    fn add(table: &mut Table, hash: Hash) {
+        table.add(hash, &mut |_bytes| true).unwrap();
+    }
+
+    fn whole(table: &Table) -> Option<Vec<u8>> {
+        table.encode_part(0, usize::MAX).unwrap()
+    }
+
+    /// Segments split by their own slots, so that a part of one table can be deeper than that of the other, or empty.
+    #[test]
+    fn a_union_has_all_items_of_tables_with_uneven_segments() {
+        let parts = [
+            vec![(0, 0, 100)],
+            vec![(0, 0, 3000)],
+            vec![(0, 1, 3000)],
+            vec![(1, 1, 3000), (0b10, 2, 30)],
+            vec![(0b11, 2, 3000), (0b10, 2, 40), (0, 1, 5)],
+            vec![(0b1101, 4, 5000), (0b1011, 4, 50)],
+        ];
+        let hashes_of = |parts: &Vec<(u64, u32, u64)>| -> Vec<Hash> {
+            parts.iter().flat_map(|&(prefix, length, items)| (0..items).map(move |n| hash(prefix, length, n))).collect()
+        };
+        for (payload, times) in [(Payload::Nothing, 1), (Payload::Count, 1), (Payload::Count, 3)] {
+            let tables = parts.each_ref().map(|parts| {
+                let mut table = growing(payload);
+                hashes_of(parts).into_iter().for_each(|hash| add(&mut table, hash));
+                table
+            });
+            for (one, other) in (0..tables.len()).flat_map(|one| (0..tables.len()).map(move |other| (one, other))) {
+                let mut union = tables[one].try_clone().unwrap();
+                union.union_with(&tables[other], times, &mut |_bytes| true).unwrap();
+                for hash in hashes_of(&parts[one]).into_iter().chain(hashes_of(&parts[other])) {
+                    let [own, added] = [one, other].map(|table| tables[table].count(hash));
+                    let held = if payload == Payload::Count { own + times * added } else { own.max(added) };
+                    assert_eq!(union.count(hash), held, "{one} and {other}, {times} times");
+                }
+                let [own, added] = [one, other].map(|table| tables[table].occurrences());
+                assert_eq!(union.occurrences(), own + times * added);
+                let mut loaded = growing(payload);
+                loaded.add_part(&whole(&union).unwrap(), &mut |_bytes| true).unwrap();
+                assert_eq!(
+                    (loaded.allocated(), loaded.slots(), loaded.coverage.0 == union.coverage.0),
+                    (union.allocated(), union.slots(), true)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_prefix_matches_the_items_that_begin_with_it_and_no_others() {
+        for items in [0, 40_000] {
+            let mut table = growing(Payload::Count);
+            (0..items).for_each(|number| add(&mut table, hash(0, 0, number)));
+            for length in QUOTIENT_BITS + 1..40 {
+                let prefix = (GOLDEN >> (u64::BITS - length)) ^ 1;
+                let mut other = table.try_clone().unwrap();
+                other.add_prefix(hash(prefix, length, 1), length, &mut |_bytes| true).unwrap();
+                for number in items..items + 20 {
+                    assert_eq!(other.count(hash(prefix, length, number)), 1, "{length} bits");
+                    assert_eq!(other.count(hash(prefix ^ 1, length, number)), 0, "{length} bits");
+                }
+                let rise = other.false_positive_rate() - table.false_positive_rate();
+                let expected = libm::exp2(-f64::from(length));
+                assert!((rise / expected - 1.0).abs() < 1e-3, "{rise} for {length} bits");
+                assert_eq!(other.occurrences(), items + 1);
+            }
+        }
+    }
+
+    /// The first of them would fill one segment if the table was not split before.
+    #[test]
+    fn prefixes_can_be_added_in_the_order_of_their_paths() {
+        const BITS: u32 = 22;
+        let mut table = growing(Payload::Count);
+        table.split_for_entries((1 << BITS) - 1, &mut |_bytes| true).unwrap();
+        assert_eq!(table.quotients(), 1 << BITS);
+        for prefix in 0..40_000 {
+            table.add_prefix(hash(prefix, BITS, 0), BITS, &mut |_bytes| true).unwrap();
+        }
+        assert!((0..40_000).all(|prefix| table.count(hash(prefix, BITS, 0)) == 1));
+    }
+
+    #[test]
+    fn runs_that_would_be_too_long_together_are_rejected() {
+        let tables = [0, 1000].map(|first| {
+            let mut table = growing(Payload::Count);
+            (first..first + 200).for_each(|number| add(&mut table, hash(0, 30, number)));
+            (first..first + 1000).for_each(|number| add(&mut table, hash(1, 1, number)));
+            table
+        });
+        let [mut one, other] = tables;
+        assert_eq!(one.union_with(&other, 1, &mut |_bytes| true), Err(Error::CannotGrow));
+        assert!((0..200).all(|number| one.contains(hash(0, 30, number))));
     }
 }

@@ -410,16 +410,20 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::GOLDEN;
+
+    /// Returns a hash that begins with the last `length` bits of `prefix`. Other numbers give other hashes.
+    pub(super) fn hash(prefix: u64, length: u32, number: u64) -> Hash {
+        let Hash { first, second } = Hash::xxh3(&number.to_le_bytes(), 42);
+        let rest = first.checked_shr(length).unwrap_or(0);
+        Hash { first: prefix.checked_shl(u64::BITS - length).unwrap_or(0) | rest, second }
+    }
 
     /// Otherwise, a thousand of them could double the directory.
     #[test]
     fn items_whose_hashes_begin_with_the_same_bits_are_rejected_before_they_take_much_memory() {
         let mut table = Table::growing(0.01, Payload::Count).unwrap();
-        let crafted = (0..30u64).flat_map(|zeros| {
-            let hash = move |number: u64| Hash { first: number.wrapping_mul(GOLDEN) >> zeros, second: 0 };
-            (0..1500).map(move |number| hash(1500 * zeros + number))
-        });
+        let crafted =
+            (0..30).flat_map(|zeros| (0..1500).map(move |number| hash(0, zeros, 1500 * u64::from(zeros) + number)));
         let rejected = crafted.into_iter().find_map(|hash| table.add(hash, &mut |bytes| bytes < 50_000).err());
         assert_eq!(rejected, Some(Error::CannotGrow));
         assert!(table.allocated() < 500_000, "{} bytes", table.allocated());

@@ -15,7 +15,7 @@
 //! - [`planning`]: predictions of memory and rates;
 //! - [`classic`]: the same bits as RedisBloom;
 //! - [`valkey`]: the same bits as valkey-bloom;
-//! - [`table`]: the quotient table by itself;
+//! - [`table`]: the quotient table by itself; [`unions`]: unions and intersections of tables;
 //! - [`map`]: the map of the source files.
 
 mod adversary;
@@ -37,4 +37,5 @@ mod recorded;
 mod shapes;
 mod streams;
 mod table;
+mod unions;
 mod valkey;

@@ -7,11 +7,11 @@ use std::ptr::NonNull;
 use oxbloom_filter::internals::{END, Hash, ItemCount, Payload, Table, end_of};
 use oxbloom_filter::{DecodeError, Error};
 
-fn hash(number: u64) -> Hash {
+pub(crate) fn hash(number: u64) -> Hash {
     Hash::xxh3(&number.to_le_bytes(), 42)
 }
 
-fn add(table: &mut Table, number: u64) -> bool {
+pub(crate) fn add(table: &mut Table, number: u64) -> bool {
     table.add(hash(number), &mut |_bytes| true).unwrap()
 }
 
@@ -76,7 +76,7 @@ fn a_table_of_void_entries_doubles_only_when_an_eighth_of_the_slots_have_fingerp
 }
 
 /// Returns all parts of a table, of about `part_bytes` bytes each.
-fn parts(table: &Table, part_bytes: usize) -> Vec<Vec<u8>> {
+pub(crate) fn parts(table: &Table, part_bytes: usize) -> Vec<Vec<u8>> {
     let (mut position, mut parts) = (0, Vec::new());
     while let Some(part) = table.encode_part(position, part_bytes).unwrap() {
         position = end_of(&part).unwrap();
@@ -86,7 +86,7 @@ fn parts(table: &Table, part_bytes: usize) -> Vec<Vec<u8>> {
     parts
 }
 
-fn new(rate: f64, items: u64, growing: bool, payload: Payload) -> Table {
+pub(crate) fn new(rate: f64, items: u64, growing: bool, payload: Payload) -> Table {
     match growing {
         true => Table::growing(rate, payload).unwrap(),
         false => Table::fixed(items, rate, payload).unwrap(),
