@@ -397,8 +397,9 @@ impl Table {
         let depth = segment.depth();
         let level = segment.level();
         let is_smallest = matches!(self.addressing, Addressing::Fixed(_)) || level == FIRST_LEVEL;
-        // Only segments of one page merge. Small pages have merged before, unless there was no memory.
-        let is_alone = depth > 0 && depth == self.pages.get(path).depth();
+        // The buddy may have split further, or may be in another page. Small pages have merged before, unless there was
+        // no memory.
+        let is_alone = depth > 0 && self.pages.get(path).buddy(path).is_none();
         if is_smallest || is_alone {
             return false;
         }
@@ -413,7 +414,7 @@ impl Table {
         };
         let before = Sums::of(sources);
         let max_slots = u64::from(MIN_LOAD * segment.quotients() * sources.len() as u32 / 8);
-        if sources.iter().any(|source| source.depth() != depth) || before.slots > max_slots {
+        if before.slots > max_slots {
             return false;
         }
 

@@ -442,7 +442,8 @@ impl Segment {
         debug_assert_eq!(self.slots_in::<Broadword>(run.group), slots);
         debug_assert!(index < run.len);
         let width = usize::from(self.width);
-        let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
+        // The last zero stays. Another one takes its place before it.
+        let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + slots;
         let lower = run.end - slots * width..run.end - (run.first + index + 1) * width;
         let bytes = self.bytes_mut();
         move_down(bytes, run.zero + 2..upper_end, 1, 0);
