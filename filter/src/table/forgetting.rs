@@ -217,15 +217,94 @@ impl Table {
         let path = path_at(position);
         let segment = self.segment(path);
         let depth = segment.depth();
+        let is_empty = segment.slots() == 0;
         // An empty segment is skipped in one step.
-        let groups = if segment.slots() > 0 { segment.log_groups() } else { 0 };
+        let groups = if is_empty { 0 } else { segment.log_groups() };
         let step = END >> depth >> groups;
-        if segment.slots() > 0
+        if !is_empty
             && self.forget_in_group::<Broadword>(path, self.segment(path).group(path))
             && should_shrink(self.segment(path), self.addressing)
         {
             self.shrink::<Broadword>(path);
         }
         ((position & !(step - 1)) + step) & (END - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error::OutOfMemory;
+    use crate::table::tests::hash;
+
+    /// Returns a growing table that forgets. No item of these tests is a false positive.
+    fn growing() -> Table {
+        Table::growing(1e-12, Payload::Slice(Stamps { forgotten: 0, span: 4 })).unwrap()
+    }
+
+    /// Adds an item to a slice, and then forgets slices up to `forgotten`.
+    fn add(table: &mut Table, hash: Hash, slice: u64, forgotten: u64, admit: Admit<'_>) -> Result<AddOutcome, Error> {
+        let forgotten_before = table.forgotten();
+        let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh: false };
+        table.add_to_slice(hash, addition, admit)
+    }
+
+    /// Adds new items whose hashes begin with the `length` bits of `prefix`.
+    fn fill(table: &mut Table, slice: u64, (prefix, length): (u64, u32), numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            let forgotten = table.forgotten();
+            let added = add(table, hash(prefix, length, number), slice, forgotten, &mut |_bytes| true);
+            assert_eq!(added, Ok(AddOutcome::New));
+        }
+    }
+
+    fn forget(table: &mut Table, slice: u64) {
+        table.mark_forgotten(slice);
+        let mut position = 0;
+        while {
+            position = table.sweep(position);
+            position > 0
+        } {}
+    }
+
+    #[test]
+    fn a_segment_full_of_forgotten_slots_needs_no_memory_for_another_item() {
+        let mut table = growing();
+        fill(&mut table, 1, (0, 1), 0..64);
+        fill(&mut table, 3, (1, 1), 0..64);
+        assert_eq!(table.slots(), table.quotients());
+        assert_eq!(add(&mut table, hash(1, 1, 64), 4, 0, &mut |_bytes| false), Err(OutOfMemory));
+        assert_eq!(add(&mut table, hash(1, 1, 64), 4, 1, &mut |_bytes| false), Ok(AddOutcome::New));
+        assert_eq!(table.slots(), 65);
+    }
+
+    #[test]
+    fn forgotten_items_stay_forgotten_when_the_table_is_halved() {
+        let mut table = growing();
+        fill(&mut table, 1, (0, 0), 0..3000);
+        fill(&mut table, 2, (0, 0), 3000..6000);
+        fill(&mut table, 3, (0, 0), 6000..6100);
+        let quotients = table.quotients();
+        forget(&mut table, 2);
+        assert!(8 * table.quotients() <= quotients);
+        assert!((0..6100).all(|number| table.remembers(hash(0, 0, number), 2) == (number >= 6000)));
+    }
+
+    /// A master and its replicas must halve at the same sizes.
+    #[test]
+    fn segments_are_merged_when_a_sparse_one_loses_slots() {
+        let mut table = growing();
+        fill(&mut table, 3, (0, 1), 0..2);
+        fill(&mut table, 1, (1, 1), 2..500);
+        fill(&mut table, 2, (1, 1), 500..520);
+        fill(&mut table, 3, (1, 1), 520..2050);
+        assert_eq!(table.segments(), 2);
+        forget(&mut table, 1);
+        // Both together are now sparse enough, but none of them is alone.
+        forget(&mut table, 2);
+        assert_eq!((table.segments(), table.slots()), (2, 1532));
+        forget(&mut table, 2);
+        fill(&mut table, 4, (0, 1), 2..3);
+        assert_eq!(table.segments(), 2);
     }
 }
