@@ -81,7 +81,7 @@ pub(crate) use fingerprint::{AddressSpace, FingerprintLengths};
 pub(crate) use forgetting::{AddOutcome, SliceAddition};
 use path::Path;
 pub(crate) use sample::Sample;
-use segment::{Address, GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment, SlotFormat};
+use segment::{Address, MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment, SlotFormat, bytes_of_segment};
 use stored::path_at;
 pub use stored::{END, Position, end_of};
 
@@ -291,9 +291,15 @@ impl Table {
 
     /// Returns the approximate size of a table with this many segments and filled slots, in bytes.
     pub fn bytes_for(addressing: Addressing, payload: Payload, segments: u64, slots: u64) -> u64 {
-        let level = segments.max(1).ilog2() + MAX_LOG_GROUPS + QUOTIENT_BITS;
-        let width = slot_format(addressing, payload, level).width;
-        let empty = size_of::<Segment>() as u64 + u64::from(GROUP_QUOTIENTS << MAX_LOG_GROUPS) / 8;
+        let log_groups = match addressing {
+            Addressing::Growing(_) => MAX_LOG_GROUPS,
+            Addressing::Fixed(space) => space.log_groups(),
+        };
+        let format = slot_format(addressing, payload, segments.max(1).ilog2() + log_groups + QUOTIENT_BITS);
+        let filled = segments.min(slots);
+        // The numbers may be forged.
+        let slots_of_each = slots.checked_div(filled).unwrap_or(0).min(MAX_BYTES as u64);
+        let of_each = bytes_of_segment(slots_of_each as usize, log_groups, format) as u64;
         let pages = match addressing {
             Addressing::Growing(_) => 0,
             // The first item allocates the whole directory of pages.
@@ -301,8 +307,8 @@ impl Table {
                 (size_of::<Directory<Segment>>() as u64) << space.depth().saturating_sub(PAGE_BITS)
             }
         };
-        let whole = slots.saturating_mul(u64::from(width) + 1) / 8;
-        whole.saturating_add(segments.saturating_mul(empty)).saturating_add(pages)
+        let directory = segments.saturating_mul(size_of::<Segment>() as u64).saturating_add(pages);
+        filled.saturating_mul(of_each).saturating_add(directory)
     }
 
     /// Returns the number of filled slots.

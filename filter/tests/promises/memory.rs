@@ -253,3 +253,21 @@ fn a_filter_asks_for_all_memory_that_it_takes() {
         ledger.check(&union, "a union");
     }
 }
+
+/// A server decides by this figure whether it has enough memory for a filter.
+#[test]
+fn a_header_says_about_how_much_memory_the_filter_takes() {
+    const SMALL: u64 = 4096;
+    for params in all_kinds() {
+        for items in [0, 1, 1000, 10_000, 190_000] {
+            let mut filter = Filter::create(params, &mut |_| true).unwrap();
+            let options = InsertOptions { now: 1_000_000, ..InsertOptions::default() };
+            let hashes: Vec<_> = (0..items).map(|number| filter.hash(&item(number))).collect();
+            // As many items as fit.
+            let _ = filter.insert_hashes(&hashes, &mut vec![false; hashes.len()], &mut [], &options, &mut |_| true);
+            let header = Header::decode(&codec::encode_header(&filter).unwrap(), Origin::Client).unwrap();
+            let (announced, taken) = (header.memory(), filter.memory_usage() as u64);
+            assert!(announced.abs_diff(taken) < taken / 10 + SMALL, "{filter:?} takes {taken} bytes, not {announced}");
+        }
+    }
+}
