@@ -280,6 +280,50 @@ fn a_failed_allocation_changes_nothing() {
     }
 }
 
+/// An addition may ask for the memory of two halves and of directories. All of it is asked for before anything changes.
+#[test]
+fn an_addition_for_which_any_memory_is_refused_changes_nothing() {
+    const SLOTS: u64 = 2048;
+    let fill = |table: &mut Table, numbers: &mut std::ops::RangeFrom<u64>| {
+        while table.slots() < SLOTS {
+            add(table, numbers.next().unwrap());
+        }
+    };
+    // The halves fill their allocations to the last slot in some of these tables.
+    for rate in (2..40).map(|exponent| 0.5f64.powi(exponent)) {
+        let mut table = new(rate, 0, true, Payload::Count);
+        let mut numbers = 0..;
+        fill(&mut table, &mut numbers);
+        assert_eq!((table.quotients(), table.segments()), (SLOTS, 1));
+        for removed in 0..60 {
+            assert!(table.remove(hash(removed)));
+            fill(&mut table, &mut numbers);
+            let figures = |table: &Table| (table.segments(), table.slots(), table.allocated());
+            for refused in 0.. {
+                let mut split = table.try_clone().unwrap();
+                let mut requests = 0..=refused;
+                match split.add(hash(1 << 40 | removed), &mut |_bytes| requests.next() != Some(refused)) {
+                    Ok(_) => break,
+                    Err(error) => assert_eq!(error, Error::OutOfMemory),
+                }
+                assert_eq!(figures(&split), figures(&table), "rate {rate}, request {refused}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_addition_that_needs_no_slot_needs_no_memory() {
+    let mut table = new(1e-9, 0, true, Payload::Count);
+    for number in [0; 4].into_iter().chain(1..=125) {
+        add(&mut table, number);
+    }
+    assert_eq!(table.slots(), table.quotients());
+    assert_eq!(table.add(hash(126), &mut |_bytes| false), Err(Error::OutOfMemory));
+    assert_eq!(table.add(hash(0), &mut |_bytes| false), Ok(false));
+    assert_eq!((table.count(hash(0)), table.slots(), table.quotients()), (5, 128, 128));
+}
+
 /// A caller may stop after each page, and add items before it continues.
 #[test]
 fn a_table_that_is_moved_in_steps_loses_nothing() {
