@@ -234,7 +234,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Error::OutOfMemory;
+    use crate::error::Error::{CannotGrow, OutOfMemory};
     use crate::table::tests::hash;
 
     /// Returns a growing table that forgets. No item of these tests is a false positive.
@@ -254,7 +254,7 @@ mod tests {
         for number in numbers {
             let forgotten = table.forgotten();
             let added = add(table, hash(prefix, length, number), slice, forgotten, &mut |_bytes| true);
-            assert_eq!(added, Ok(AddOutcome::New));
+            assert_eq!(added, Ok(AddOutcome::New), "item {number}");
         }
     }
 
@@ -276,6 +276,24 @@ mod tests {
         assert_eq!(add(&mut table, hash(1, 1, 64), 4, 0, &mut |_bytes| false), Err(OutOfMemory));
         assert_eq!(add(&mut table, hash(1, 1, 64), 4, 1, &mut |_bytes| false), Ok(AddOutcome::New));
         assert_eq!(table.slots(), 65);
+    }
+
+    #[test]
+    fn a_failed_addition_forgets_nothing_unless_it_dropped_slots() {
+        let mut table = growing();
+        fill(&mut table, 3, (0, 0), 0..128);
+        assert_eq!(add(&mut table, hash(0, 0, 128), 4, 1, &mut |_bytes| false), Err(OutOfMemory));
+        assert_eq!(table.forgotten(), 0);
+
+        // A run that is full, and a slot in the same group.
+        let mut table = growing();
+        fill(&mut table, 1, (1, 5), 0..1);
+        fill(&mut table, 3, (0, 30), 0..256);
+        assert_eq!(add(&mut table, hash(0, 30, 256), 4, 1, &mut |_bytes| true), Err(CannotGrow));
+        assert_eq!((table.slots(), table.forgotten()), (256, 1));
+        let mut loaded = Table::new(table.addressing(), table.payload()).unwrap();
+        let part = table.encode_part(0, usize::MAX).unwrap().unwrap();
+        assert_eq!(loaded.add_part(&part, &mut |_bytes| true), Ok(true));
     }
 
     #[test]
@@ -306,5 +324,17 @@ mod tests {
         forget(&mut table, 2);
         fill(&mut table, 4, (0, 1), 2..3);
         assert_eq!(table.segments(), 2);
+    }
+
+    #[test]
+    fn items_are_remembered_at_the_lowest_error_rate() {
+        let mut table = Table::growing(1e-15, Payload::Slice(Stamps { forgotten: 0, span: 255 })).unwrap();
+        for slice in 1..=255 {
+            fill(&mut table, slice, (0, 0), 4 * slice..4 * slice + 4);
+        }
+        for forgotten in 0..=255 {
+            let is_later = |number| number >= 4 * (forgotten + 1);
+            assert!((4..1024).all(|number| table.remembers(hash(0, 0, number), forgotten) == is_later(number)));
+        }
     }
 }
