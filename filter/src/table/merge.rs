@@ -461,10 +461,12 @@ mod tests {
         let mut table = growing(Payload::Count);
         table.split_for_entries((1 << BITS) - 1, &mut |_bytes| true).unwrap();
         assert_eq!(table.quotients(), 1 << BITS);
-        for prefix in 0..40_000 {
+        for prefix in 0..20_000 {
             table.add_prefix(hash(prefix, BITS, 0), BITS, &mut |_bytes| true).unwrap();
         }
-        assert!((0..40_000).all(|prefix| table.count(hash(prefix, BITS, 0)) == 1));
+        assert!((0..20_000).all(|prefix| table.count(hash(prefix, BITS, 0)) == 1));
+        let mut loaded = growing(Payload::Count);
+        assert_eq!(loaded.add_part(&whole(&table).unwrap(), &mut |_bytes| true), Ok(true));
     }
 
     #[test]

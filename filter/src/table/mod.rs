@@ -434,4 +434,53 @@ mod tests {
         assert_eq!(rejected, Some(Error::CannotGrow));
         assert!(table.allocated() < 500_000, "{} bytes", table.allocated());
     }
+
+    /// Few of the segments of a table are deeper than others by more than a bit.
+    #[test]
+    fn segments_can_split_as_often_as_the_table_has_to_grow() {
+        let mut table = Table::growing(0.01, Payload::Count).unwrap();
+        for exponent in 0u32..=45 {
+            table.slots = 1 << exponent;
+            let usual = exponent.saturating_sub(QUOTIENT_BITS + MAX_LOG_GROUPS);
+            assert!(
+                (usual + 5..=usual + 7).contains(&table.max_depth()),
+                "{} for 2^{exponent} slots",
+                table.max_depth()
+            );
+        }
+    }
+
+    #[test]
+    fn a_segment_is_not_merged_with_a_part_of_its_buddy() {
+        let mut table = Table::growing(1e-12, Payload::Count).unwrap();
+        let items = [(0, 1, 1000), (0b10, 2, 100), (0b11, 2, 2000)];
+        let hashes =
+            || items.into_iter().flat_map(|(prefix, length, items)| (0..items).map(move |n| hash(prefix, length, n)));
+        assert!(hashes().all(|hash| table.add(hash, &mut |_bytes| true) == Ok(true)));
+        assert_eq!(table.segments(), 3);
+        assert!((0..1000).all(|number| table.remove(hash(0, 1, number))));
+        assert!(hashes().skip(1000).all(|hash| table.count(hash) == 1));
+        assert_eq!(table.segments(), 3);
+    }
+
+    /// Deep segments need more than one page.
+    #[test]
+    fn a_table_takes_as_much_memory_when_its_items_came_and_went_as_when_it_is_loaded() {
+        const ITEMS: u64 = 6000;
+        let mut table = Table::growing(1e-12, Payload::Count).unwrap();
+        for number in 0..ITEMS {
+            table.add(hash(0, 6, number), &mut |_bytes| true).unwrap();
+        }
+        assert!(table.pages.bits() > 0, "one page");
+        for number in 0..ITEMS {
+            if number % 100 == 0 {
+                let mut loaded = Table::growing(1e-12, Payload::Count).unwrap();
+                let part = table.encode_part(0, usize::MAX).unwrap().unwrap();
+                loaded.add_part(&part, &mut |_bytes| true).unwrap();
+                assert_eq!((loaded.segments, loaded.segment_bytes), (table.segments, table.segment_bytes));
+                assert_eq!(loaded.directory_bytes, table.directory_bytes, "without {number} items");
+            }
+            assert!(table.remove(hash(0, 6, number)));
+        }
+    }
 }
