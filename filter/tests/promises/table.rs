@@ -95,9 +95,18 @@ pub(crate) fn new(rate: f64, items: u64, growing: bool, payload: Payload) -> Tab
 
 #[test]
 fn a_table_is_the_same_after_it_was_stored() {
+    check_stored(&[1, 100, 5_000]);
+}
+
+#[test]
+fn a_large_table_is_the_same_after_it_was_stored() {
+    check_stored(&[300_000]);
+}
+
+fn check_stored(sizes: &[u64]) {
     for payload in [Payload::Nothing, Payload::Count] {
         for (rate, growing) in [(0.01, true), (0.5, true), (0.01, false), (0.5, false)] {
-            for items in [1, 100, 5_000, 300_000] {
+            for &items in sizes {
                 let mut table = new(rate, items, growing, payload);
                 for number in (0..items).chain((0..items).filter(|number| number % 7 < 5)) {
                     add(&mut table, number);
@@ -211,6 +220,50 @@ fn deep_parts_load_if_the_header_announces_as_many_segments() {
     assert_eq!(table.add_part(&part, &mut |_| true), Err(DecodeError::Corrupt));
     table.announce_segments(1 << DEPTH);
     assert_eq!(table.add_part(&part, &mut |_| true), Ok(false));
+}
+
+/// Returns a part without entries: empty segments of the same depth.
+fn empty_part(start: u64, end: u64, depth: u8, segments: usize) -> Vec<u8> {
+    [&start.to_le_bytes()[..], &end.to_le_bytes(), &[depth, 5, 0, 0, 0, 0].repeat(segments)].concat()
+}
+
+/// The next part may have entries there.
+#[test]
+fn a_part_that_only_divides_a_table_changes_it() {
+    let mut source = new(0.01, 0, true, Payload::Nothing);
+    (0..3000).for_each(|number| assert!(add(&mut source, number) || number > 0));
+    let mut table = new(0.01, 0, true, Payload::Nothing);
+    assert_eq!(table.add_part(&parts(&source, 100)[0], &mut |_| true), Ok(true));
+    let segments = table.segments();
+    let part = empty_part(END / 2, END, 3, 4);
+    assert_eq!(table.add_part(&part, &mut |_| true), Ok(true));
+    assert_eq!(table.segments(), segments + 3);
+    assert_eq!(table.add_part(&part, &mut |_| true), Ok(false));
+}
+
+#[test]
+fn a_part_that_does_not_end_where_its_segments_do_is_rejected() {
+    let mut table = new(0.01, 0, true, Payload::Nothing);
+    for (end, segments) in [(END / 4, 2), (END, 2), (END / 2, 0), (0, 0)] {
+        let part = empty_part(0, end, 2, segments);
+        assert_eq!(table.add_part(&part, &mut |_| true), Err(DecodeError::Corrupt));
+    }
+    assert_eq!(table.add_part(&empty_part(0, END / 2, 2, 2), &mut |_| true), Ok(false));
+}
+
+/// Of a table of fixed size, the value 1 also stands for the fingerprint 0.
+#[test]
+fn the_stated_error_rate_is_the_share_of_absent_items_that_are_found() {
+    const ABSENT: u64 = 100_000;
+    for growing in [true, false] {
+        let mut table = new(0.25, 400, growing, Payload::Count);
+        for number in 0..400 {
+            add(&mut table, number);
+        }
+        let found = (0..ABSENT).filter(|number| table.contains(hash(1 << 40 | number))).count();
+        let ratio = found as f64 / ABSENT as f64 / table.false_positive_rate();
+        assert!((0.95..1.05).contains(&ratio), "{ratio} of {}", table.false_positive_rate());
+    }
 }
 
 /// An empty table of fixed size has no directory. The first item asks for it.
