@@ -10,6 +10,7 @@
 use super::fingerprint::AddressSpace;
 use super::forgetting::{AddOutcome, SliceAddition};
 use super::growth::MAX_DEPTH;
+use super::path::bits_of;
 use super::{Addressing, Table};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -109,13 +110,15 @@ impl Sample {
         self.drawn += 1;
         let Hash { first, second } = Hash::xxh3(&self.drawn.to_le_bytes(), 0);
         let first = first >> self.bits;
-        match self.table.addressing {
+        let hash = match self.table.addressing {
             // The table scales hashes to its size, so the hashes of the sample's paths are larger than the paths.
             Addressing::Fixed(AddressSpace { scale, .. }) if self.bits > 0 && scale > 0 => {
                 Hash { first: ((u128::from(first) << 64) / u128::from(scale)) as u64, second }
             }
             _ => Hash { first, second },
-        }
+        };
+        debug_assert_eq!(bits_of(self.table.path(hash), 0, self.bits), 0, "a path of another part");
+        hash
     }
 
     /// Returns the estimated number of bytes that the whole table requests from the allocator, without the table
@@ -133,5 +136,50 @@ impl Sample {
             return lengths.error_rate_at(self.filled).min(1.0);
         }
         (self.table.false_positive_rate() * self.scale * self.remembered).min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Payload;
+
+    #[test]
+    fn a_small_table_is_its_own_sample() {
+        for table in [|| Table::growing(0.01, Payload::Count), || Table::fixed(20_000, 0.01, Payload::Count)] {
+            let mut sample = Sample::new(table().unwrap(), 20_000).unwrap();
+            sample.fill(20_000).unwrap();
+            let mut table = table().unwrap();
+            for number in 1.. {
+                table.add(Hash::xxh3(&u64::to_le_bytes(number), 0), &mut |_bytes| true).unwrap();
+                if table.items() == 20_000 {
+                    break;
+                }
+            }
+            assert!(sample.table.holds_the_same(&table).unwrap());
+            assert_eq!(sample.allocated(), table.allocated() as u64);
+        }
+    }
+
+    /// Few spaces use all of their quotients, or hardly more than half.
+    #[test]
+    fn a_sample_shows_the_size_of_a_table_however_many_quotients_are_used() {
+        const LEVEL: u8 = 18;
+        for (scale, used) in [(0, 1.0), (1 << 63 | 1, 0.5)] {
+            let table =
+                || Table::new(Addressing::Fixed(AddressSpace { level: LEVEL, width: 16, scale }), Payload::Count);
+            let items = (used * f64::from(1 << LEVEL) * 0.9) as u64;
+            let mut sample = Sample::new(table().unwrap(), items).unwrap();
+            sample.fill(items).unwrap();
+            let mut table = table().unwrap();
+            for number in 0..items {
+                table.add(Hash::xxh3(&number.to_le_bytes(), 42), &mut |_bytes| true).unwrap();
+            }
+            assert!(sample.bits > 0, "all items");
+            let ratio = sample.allocated() as f64 / table.allocated() as f64;
+            assert!((0.99..1.01).contains(&ratio), "{ratio} with {used} of the quotients");
+            let ratio = sample.false_positive_rate() / table.false_positive_rate();
+            assert!((0.99..1.01).contains(&ratio), "{ratio} with {used} of the quotients");
+        }
     }
 }

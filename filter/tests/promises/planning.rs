@@ -51,22 +51,10 @@ fn classic_filters_grow_as_planned() {
     }
 }
 
-#[test]
-fn the_planned_false_positive_rate_is_that_of_the_filter() {
+/// Compares the planned rates with those of filled filters.
+fn check_rates(filters: impl Fn(FilterBuilder) -> Vec<(FilterBuilder, u64)>) {
     for rate in RATES {
-        let builder = Filter::builder().error_rate(rate).capacity(10_000);
-        let builders = [
-            (builder, 10_000),
-            (builder, 4000),
-            (builder.classic(), 10_000),
-            (builder.classic().growing(2), 50_000),
-            (builder.growing(2), 300_000),
-            (builder.counting(), 10_000),
-            (builder.counting().growing(2), 300_000),
-            (builder.growing(2).capacity(1000), 3000),
-            (builder.growing(2).capacity(1000), 3_000_000),
-        ];
-        for (number, (builder, items)) in builders.into_iter().enumerate() {
+        for (number, (builder, items)) in filters(Filter::builder().error_rate(rate)).into_iter().enumerate() {
             let planned = builder.predict(items).unwrap().false_positive_rate;
             let real = filled(builder, items).false_positive_rate();
             // The filter also has items that were false positives, which are neither counted nor planned for.
@@ -76,25 +64,62 @@ fn the_planned_false_positive_rate_is_that_of_the_filter() {
 }
 
 #[test]
-fn the_size_of_a_table_is_estimated() {
-    for rate in RATES {
-        for items in [3000, 20_000, 65_536, 65_537, 150_000, 700_000, 2_000_000] {
-            let builder = Filter::builder().error_rate(rate);
-            for (name, builder) in [
-                ("growing", builder.growing(2)),
-                ("counting", builder.counting().capacity(items)),
-                ("growing counting", builder.counting().growing(2)),
-            ] {
-                let plan = builder.predict(items).unwrap();
-                assert!(plan.is_estimate);
-                let real = filled(builder, items).memory_usage();
-                // A small table has few segments, and each of them has one of a few sizes. A counting table stores false
-                // positives, and a sample, which lacks the oldest fingerprints, has fewer of them.
-                let tolerance = if items < 10_000 || rate > 0.1 { 0.1 } else { 0.05 };
-                assert_near(plan.memory as f64, real as f64, tolerance, &format!("{name}, {items} at {rate}"));
-            }
+fn the_planned_false_positive_rate_is_that_of_the_filter() {
+    check_rates(|builder| {
+        let builder = builder.capacity(10_000);
+        vec![
+            (builder, 10_000),
+            (builder, 4000),
+            (builder.classic(), 10_000),
+            (builder.classic().growing(2), 20_000),
+            (builder.counting(), 10_000),
+            (builder.counting().capacity(70_000), 70_000),
+            (builder.counting().growing(2), 20_000),
+            (builder.growing(2).capacity(1000), 3000),
+        ]
+    });
+}
+
+#[test]
+fn the_planned_false_positive_rate_is_that_of_the_large_filter() {
+    check_rates(|builder| {
+        vec![
+            (builder.classic().growing(2).capacity(10_000), 50_000),
+            (builder.growing(2).capacity(10_000), 300_000),
+            (builder.counting().growing(2), 300_000),
+            (builder.growing(2).capacity(1000), 3_000_000),
+        ]
+    });
+}
+
+/// Compares the planned memory with that of filled filters.
+fn check_sizes(sizes: &[u64]) {
+    for (rate, &items) in RATES.into_iter().flat_map(|rate| sizes.iter().map(move |items| (rate, items))) {
+        let builder = Filter::builder().error_rate(rate);
+        for (name, builder) in [
+            ("growing", builder.growing(2)),
+            ("counting", builder.counting().capacity(items)),
+            ("growing counting", builder.counting().growing(2)),
+        ] {
+            let plan = builder.predict(items).unwrap();
+            assert!(plan.is_estimate);
+            let real = filled(builder, items).memory_usage();
+            // A small table has few segments, and each of them has one of a few sizes. A counting table stores false
+            // positives, and a sample, which lacks the oldest fingerprints, has fewer of them.
+            let tolerance = if items < 10_000 || rate > 0.1 { 0.1 } else { 0.05 };
+            assert_near(plan.memory as f64, real as f64, tolerance, &format!("{name}, {items} at {rate}"));
         }
     }
+}
+
+#[test]
+fn the_size_of_a_table_is_estimated() {
+    check_sizes(&[3000, 20_000, 65_537]);
+}
+
+#[test]
+fn the_size_of_a_large_table_is_estimated() {
+    check_sizes(&[65_536, 150_000, 700_000, 2_000_000]);
 }
 
 /// Returns a filter after a steady stream of `items` items per window, for `windows` windows.
@@ -111,27 +136,43 @@ fn streamed(builder: FilterBuilder, items: u64, windows: u64) -> Filter {
     filter
 }
 
+/// Compares the planned memory and rate with those of a filter after a steady stream.
+fn check_stream(rate: f64, builder: FilterBuilder, items: u64, name: &str) {
+    let (plan, filter) = (builder.predict(items).unwrap(), streamed(builder, items, 4));
+    assert!(plan.is_estimate);
+    let what = format!("{name} at {rate}");
+    let tolerance = if items < 10_000 { 0.1 } else { 0.05 };
+    assert_near(plan.memory as f64, filter.memory_usage() as f64, tolerance, &what);
+    assert_near(plan.false_positive_rate, filter.false_positive_rate(), 0.15, &what);
+}
+
+const WINDOW: Duration = Duration::from_secs(8);
+
 #[test]
 fn the_size_of_a_filter_that_forgets_is_estimated() {
-    const WINDOW: Duration = Duration::from_secs(8);
+    for (rate, slices) in [(0.01, 2), (0.001, 8)] {
+        let builder = Filter::builder().error_rate(rate).slices(slices).window(WINDOW);
+        check_stream(rate, builder.capacity(4800), 4800, "full");
+        check_stream(rate, builder.capacity(4800), 2400, "half full");
+        check_stream(rate, builder.capacity(80_000), 80_000, "sampled");
+        check_stream(rate, builder.growing(2).capacity(160), 20_000, "growing");
+    }
+}
+
+#[test]
+fn the_size_of_a_large_filter_that_forgets_is_estimated() {
     for rate in [0.01, 0.001] {
         let builder = Filter::builder().error_rate(rate).slices(8);
         for (name, builder, items) in [
             ("window", builder.window(WINDOW).capacity(160_000), 160_000),
             ("half full", builder.window(WINDOW).capacity(160_000), 80_000),
-            ("small", builder.window(WINDOW).capacity(4800), 4800),
             ("large", builder.window(WINDOW).capacity(800_000), 800_000),
             ("16 slices", builder.window(WINDOW).slices(16).capacity(160_000), 160_000),
             ("growing", builder.window(WINDOW).growing(2).capacity(1600), 320_000),
             ("growing little", builder.window(WINDOW).growing(2).capacity(160_000), 320_000),
             ("rolling", builder.rolling().capacity(160_000), 160_000),
         ] {
-            let (plan, filter) = (builder.predict(items).unwrap(), streamed(builder, items, 4));
-            assert!(plan.is_estimate);
-            let what = format!("{name} at {rate}");
-            let tolerance = if items < 10_000 { 0.1 } else { 0.05 };
-            assert_near(plan.memory as f64, filter.memory_usage() as f64, tolerance, &what);
-            assert_near(plan.false_positive_rate, filter.false_positive_rate(), 0.15, &what);
+            check_stream(rate, builder, items, name);
         }
     }
 }
