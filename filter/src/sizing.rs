@@ -150,7 +150,6 @@ impl BlockShape {
             (1..=MAX_WORDS).contains(&self.words) && self.blocks.saturating_mul(self.words.into()) <= MAX_SMALL_WORDS
         };
         is_size
-            && self.blocks > 0
             && (1..=MAX_BLOCKS_PER_ITEM).contains(&self.blocks_per_item)
             && u64::from(self.blocks_per_item) <= self.blocks
             && self.probes >= self.blocks_per_item
@@ -180,9 +179,6 @@ impl BlockShape {
     /// for a Bloom filter omits it (Bose et al. 2008, "On the false-positive rate of Bloom filters"). The rates of the
     /// item's blocks are multiplied.
     pub fn false_positive_rate(&self, items: f64) -> f64 {
-        if items < 1.0 {
-            return 0.0;
-        }
         let per_block = ProbesPerBlock::new(self);
         let hit = f64::from(self.blocks_per_item) / self.blocks as f64;
         // With 64 items per bit, a double cannot represent the fraction of clear bits, and the sum would take very

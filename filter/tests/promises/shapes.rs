@@ -1,5 +1,7 @@
 //! The sizes of native filters: the same on every machine and in every version, within their error rates and budgets.
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use oxbloom_filter::internals::sizing::{
     BlockShape, Budget, LAYER_SHARE, WORDS_PER_LINE, textbook_bits_per_item, textbook_false_positive_rate,
 };
@@ -136,6 +138,18 @@ fn shapes_are_pinned() {
         (1355480508, 8, 5, 23),
     ];
     assert_eq!(pinned, expected);
+
+    let capacities: Vec<u64> = (0..70).map(|step| 1.4f64.powi(step) as u64).collect();
+    let rates: Vec<f64> = (0..24).map(|step| 0.9 * 0.3f64.powi(step)).collect();
+    let mut sizes = Vec::new();
+    for (&capacity, &rate) in capacities.iter().flat_map(|capacity| rates.iter().map(move |rate| (capacity, rate))) {
+        for (rate, budget) in [(rate, Budget::Tight), (rate * LAYER_SHARE, Budget::RedisBloom { rate })] {
+            let BlockShape { blocks, words, blocks_per_item, probes } =
+                BlockShape::choose(capacity, rate, budget).unwrap();
+            sizes.extend(blocks.to_le_bytes().into_iter().chain([words, blocks_per_item, probes]));
+        }
+    }
+    assert_eq!(xxh3_64(&sizes), 14_718_207_151_563_534_896);
 }
 
 #[test]
