@@ -72,10 +72,10 @@ impl Sample {
     pub(crate) fn stream(&mut self, items: u64, slices: u64, windows: u64) -> Result<(), Error> {
         let slots_before = self.table.slots;
         let remembered = slices + 1;
-        let added_before = |slice: u64| (u128::from(items) * u128::from(slice - 1) / u128::from(slices)) as u64;
+        let added_until = |slice: u64| (u128::from(items) * u128::from(slice) / u128::from(slices)) as u64;
         let last = windows * slices;
         for slice in 1..=last {
-            let items = added_before(slice + 1) - added_before(slice);
+            let items = added_until(slice) - added_until(slice - 1);
             let forgotten = slice.saturating_sub(remembered);
             let addition =
                 SliceAddition { forgotten_before: forgotten, forgotten_after: forgotten, slice, refresh: false };
@@ -84,7 +84,7 @@ impl Sample {
             })?;
         }
         let slots = self.table.slots - slots_before;
-        let items = added_before(last + 1) - added_before(last + 1 - remembered);
+        let items = added_until(last) - added_until(last - remembered);
         self.remembered = (self.part_of(items) as f64 / slots.max(1) as f64).min(1.0);
         Ok(())
     }

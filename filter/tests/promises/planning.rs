@@ -52,8 +52,8 @@ fn classic_filters_grow_as_planned() {
 }
 
 /// Compares the planned rates with those of filled filters.
-fn check_rates(filters: impl Fn(FilterBuilder) -> Vec<(FilterBuilder, u64)>) {
-    for rate in RATES {
+fn check_rates(rates: &[f64], filters: impl Fn(FilterBuilder) -> Vec<(FilterBuilder, u64)>) {
+    for &rate in rates {
         for (number, (builder, items)) in filters(Filter::builder().error_rate(rate)).into_iter().enumerate() {
             let planned = builder.predict(items).unwrap().false_positive_rate;
             let real = filled(builder, items).false_positive_rate();
@@ -65,7 +65,7 @@ fn check_rates(filters: impl Fn(FilterBuilder) -> Vec<(FilterBuilder, u64)>) {
 
 #[test]
 fn the_planned_false_positive_rate_is_that_of_the_filter() {
-    check_rates(|builder| {
+    check_rates(&RATES[..2], |builder| {
         let builder = builder.capacity(10_000);
         vec![
             (builder, 10_000),
@@ -74,7 +74,7 @@ fn the_planned_false_positive_rate_is_that_of_the_filter() {
             (builder.classic().growing(2), 20_000),
             (builder.counting(), 10_000),
             (builder.counting().capacity(70_000), 70_000),
-            (builder.counting().growing(2), 20_000),
+            (builder.counting().growing(2), 70_000),
             (builder.growing(2).capacity(1000), 3000),
         ]
     });
@@ -82,7 +82,7 @@ fn the_planned_false_positive_rate_is_that_of_the_filter() {
 
 #[test]
 fn the_planned_false_positive_rate_is_that_of_the_large_filter() {
-    check_rates(|builder| {
+    check_rates(&RATES, |builder| {
         vec![
             (builder.classic().growing(2).capacity(10_000), 50_000),
             (builder.growing(2).capacity(10_000), 300_000),
@@ -93,8 +93,8 @@ fn the_planned_false_positive_rate_is_that_of_the_large_filter() {
 }
 
 /// Compares the planned memory with that of filled filters.
-fn check_sizes(sizes: &[u64]) {
-    for (rate, &items) in RATES.into_iter().flat_map(|rate| sizes.iter().map(move |items| (rate, items))) {
+fn check_sizes(rates: &[f64], sizes: &[u64]) {
+    for (&rate, &items) in rates.iter().flat_map(|rate| sizes.iter().map(move |items| (rate, items))) {
         let builder = Filter::builder().error_rate(rate);
         for (name, builder) in [
             ("growing", builder.growing(2)),
@@ -114,12 +114,12 @@ fn check_sizes(sizes: &[u64]) {
 
 #[test]
 fn the_size_of_a_table_is_estimated() {
-    check_sizes(&[3000, 20_000, 65_537]);
+    check_sizes(&RATES[..2], &[3000, 65_537]);
 }
 
 #[test]
 fn the_size_of_a_large_table_is_estimated() {
-    check_sizes(&[65_536, 150_000, 700_000, 2_000_000]);
+    check_sizes(&RATES, &[3000, 20_000, 65_536, 65_537, 150_000, 700_000, 2_000_000]);
 }
 
 /// Returns a filter after a steady stream of `items` items per window, for `windows` windows.
@@ -143,19 +143,22 @@ fn check_stream(rate: f64, builder: FilterBuilder, items: u64, name: &str) {
     let what = format!("{name} at {rate}");
     let tolerance = if items < 10_000 { 0.1 } else { 0.05 };
     assert_near(plan.memory as f64, filter.memory_usage() as f64, tolerance, &what);
-    assert_near(plan.false_positive_rate, filter.false_positive_rate(), 0.15, &what);
+    assert_near(plan.false_positive_rate, filter.false_positive_rate(), 0.03, &what);
 }
 
 const WINDOW: Duration = Duration::from_secs(8);
 
 #[test]
 fn the_size_of_a_filter_that_forgets_is_estimated() {
-    for (rate, slices) in [(0.01, 2), (0.001, 8)] {
-        let builder = Filter::builder().error_rate(rate).slices(slices).window(WINDOW);
-        check_stream(rate, builder.capacity(4800), 4800, "full");
-        check_stream(rate, builder.capacity(4800), 2400, "half full");
-        check_stream(rate, builder.capacity(80_000), 80_000, "sampled");
-        check_stream(rate, builder.growing(2).capacity(160), 20_000, "growing");
+    let builder = Filter::builder().error_rate(0.01).window(WINDOW);
+    for (slices, name, builder, items) in [
+        (8, "full", builder.capacity(4800), 4800),
+        (2, "full", builder.capacity(4800), 4800),
+        (2, "half full", builder.capacity(4800), 2400),
+        (2, "sampled", builder.capacity(80_000), 80_000),
+        (2, "growing", builder.growing(2).capacity(160), 20_000),
+    ] {
+        check_stream(0.01, builder.slices(slices), items, name);
     }
 }
 
