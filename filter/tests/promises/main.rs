@@ -15,7 +15,7 @@
 //! - [`planning`]: predictions of memory and rates;
 //! - [`classic`]: the same bits as RedisBloom;
 //! - [`valkey`]: the same bits as valkey-bloom;
-//! - [`table`]: the quotient table by itself; [`unions`]: unions and intersections of tables;
+//! - [`table`]: the quotient table by itself; [`parts`]: its parts; [`unions`]: its unions and intersections;
 //! - [`map`]: the map of the source files.
 
 mod adversary;
@@ -31,6 +31,7 @@ mod membership;
 mod memory;
 mod merging;
 mod model;
+mod parts;
 mod planning;
 mod rates;
 mod recorded;

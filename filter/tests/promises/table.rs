@@ -1,11 +1,11 @@
-//! The quotient table by itself: its parts, its memory, and the unions of entries that differ in length.
+//! The quotient table by itself: its sizes, its memory, and entries that differ in length.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use oxbloom_filter::Error;
 use oxbloom_filter::internals::{END, Hash, ItemCount, Payload, Table, end_of};
-use oxbloom_filter::{DecodeError, Error};
 
 pub(crate) fn hash(number: u64) -> Hash {
     Hash::xxh3(&number.to_le_bytes(), 42)
@@ -150,105 +150,6 @@ fn check_stored(sizes: &[u64]) {
             }
         }
     }
-}
-
-/// The directories for a deep forged segment could take gigabytes.
-#[test]
-fn a_part_that_is_rejected_changes_nothing() {
-    const DEEP: [u8; 6] = [40, 5, 0, 0, 0, 0];
-    for items in [0, 1, 50_000] {
-        let mut source = new(0.01, 0, true, Payload::Count);
-        for number in 0..50_000 {
-            add(&mut source, number);
-        }
-        let stored = parts(&source, 10_000);
-        let mut forged = stored[0].clone();
-        let end = end_of(&forged).unwrap() + (END >> 40);
-        forged[8..16].copy_from_slice(&end.to_le_bytes());
-        forged.extend(DEEP);
-        let mut table = new(0.01, 0, true, Payload::Count);
-        for number in 0..items {
-            add(&mut table, number);
-        }
-        let before = (parts(&table, 10_000), table.segments(), table.slots());
-        assert!(table.add_part(&forged, &mut |_| true).is_err());
-        assert_eq!((parts(&table, 10_000), table.segments(), table.slots()), before);
-        if items == 0 {
-            stored.iter().for_each(|part| assert_eq!(table.add_part(part, &mut |_| true), Ok(true)));
-            assert_eq!(parts(&table, 10_000), stored);
-        }
-    }
-}
-
-/// Memory may be refused at any request, also after some entries of the part were added.
-#[test]
-fn a_part_for_which_memory_is_refused_changes_nothing() {
-    for (items, of_part) in [(0, 20_000), (1_000, 20_000), (20_000, 30_000), (40_000, 20_000)] {
-        let (mut table, mut other) = (new(0.01, 0, true, Payload::Nothing), new(0.01, 0, true, Payload::Nothing));
-        for number in 0..items {
-            add(&mut table, number);
-        }
-        for number in 0..of_part {
-            add(&mut other, 1_000_000 + number);
-        }
-        for part in parts(&other, 20_000) {
-            let whole = |table: &Table| (parts(table, usize::MAX), table.segments(), table.slots());
-            let before = whole(&table);
-            let (rate, allocated) = (table.false_positive_rate(), table.allocated());
-            for refused in 0.. {
-                let mut requests = 0..=refused;
-                match table.add_part(&part, &mut |_| requests.next() != Some(refused)) {
-                    Ok(_) => break,
-                    Err(error) => assert_eq!(error, DecodeError::OutOfMemory),
-                }
-                assert!(whole(&table) == before, "{items} items, request {refused}");
-                assert_eq!((table.false_positive_rate(), table.allocated()), (rate, allocated));
-            }
-        }
-        assert!((0..of_part).all(|number| table.contains(hash(1_000_000 + number))));
-        assert!((0..items).all(|number| table.contains(hash(number))));
-    }
-}
-
-/// A part of a table of `10^11` items is far deeper than the few segments of the part need.
-#[test]
-fn deep_parts_load_if_the_header_announces_as_many_segments() {
-    const DEPTH: u8 = 26;
-    let mut part = [0u64.to_le_bytes(), (END >> DEPTH << 1).to_le_bytes()].concat();
-    part.extend([DEPTH, 5, 0, 0, 0, 0].repeat(2));
-    let mut table = new(0.01, 0, true, Payload::Nothing);
-    assert_eq!(table.add_part(&part, &mut |_| true), Err(DecodeError::Corrupt));
-    table.announce_segments(1 << DEPTH);
-    assert_eq!(table.add_part(&part, &mut |_| true), Ok(false));
-}
-
-/// Returns a part without entries: empty segments of the same depth.
-fn empty_part(start: u64, end: u64, depth: u8, segments: usize) -> Vec<u8> {
-    [&start.to_le_bytes()[..], &end.to_le_bytes(), &[depth, 5, 0, 0, 0, 0].repeat(segments)].concat()
-}
-
-/// The next part may have entries there.
-#[test]
-fn a_part_that_only_divides_a_table_changes_it() {
-    let mut source = new(0.01, 0, true, Payload::Nothing);
-    (0..3000).for_each(|number| assert!(add(&mut source, number) || number > 0));
-    let mut table = new(0.01, 0, true, Payload::Nothing);
-    assert_eq!(table.add_part(&parts(&source, 100)[0], &mut |_| true), Ok(true));
-    let segments = table.segments();
-    let part = empty_part(END / 2, END, 3, 4);
-    assert_eq!(table.add_part(&part, &mut |_| true), Ok(true));
-    assert_eq!(table.segments(), segments + 3);
-    assert_eq!(table.add_part(&part, &mut |_| true), Ok(false));
-}
-
-#[test]
-fn a_part_that_does_not_end_where_its_segments_do_is_rejected() {
-    let mut table = new(0.01, 0, true, Payload::Nothing);
-    for (end, segments) in [(END / 4, 2), (END, 2), (END / 2, 0), (0, 0)] {
-        let part = empty_part(0, end, 2, segments);
-        assert_eq!(table.add_part(&part, &mut |_| true), Err(DecodeError::Corrupt));
-    }
-    assert_eq!(table.add_part(&empty_part(0, END / 2, 2, 2), &mut |_| true), Ok(false));
 }
 
 /// Of a table of fixed size, the value 1 also stands for the fingerprint 0.
