@@ -262,13 +262,28 @@ mod tests {
 
     #[test]
     fn blocks_start_zeroed_and_aligned() {
-        for count in [1, 2, 3, 5, 8, 13, 100, 1000, 100_000] {
-            let words = Words::zeroed(count).unwrap();
+        const WORTH: u64 = (WORTH_PADDING / WORD) as u64;
+        // All arrays are kept, so that the allocator cannot give the same address to several of them.
+        let sizes = [1, 2, 3, 5, 8, 13, 100, WORTH - 1, WORTH, WORTH + 1, 1000, 100_000];
+        let all = sizes.repeat(8).into_iter().map(|count| (count, Words::zeroed(count).unwrap()));
+        for (count, words) in all.collect::<Vec<_>>() {
             assert_eq!(words.as_slice().len() as u64, count);
-            let is_small = words.as_slice().as_flattened().len() < WORTH_PADDING;
+            let is_small = count < WORTH;
             assert!(is_small || words.as_slice().as_ptr().align_offset(LINE) == 0);
+            assert!(!(is_small && words.padded), "{count} words take more memory");
             assert!(words.as_slice().as_flattened().iter().all(|&byte| byte == 0));
         }
+    }
+
+    #[test]
+    fn an_array_takes_its_elements_and_at_most_one_more_line() {
+        for length in [1, 7, 64, 5000] {
+            assert_eq!(layout::<1>(length, false).size(), length);
+            assert_eq!(layout::<WORD>(length, false).size(), length * WORD);
+            assert_eq!(layout::<WORD>(length, true).size(), length * WORD + LINE);
+        }
+        // Bytes are never aligned. Memory that the system maps for a large array starts 16 bytes after a page.
+        assert!([5000, 1 << 20].iter().all(|&length| !Bytes::zeroed(length).unwrap().padded));
     }
 
     #[test]

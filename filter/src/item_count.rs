@@ -111,4 +111,16 @@ mod tests {
             assert_eq!((merged.items(), merged.is_estimate()), (5, is_estimate), "{counts:?}");
         }
     }
+
+    /// An estimate may be too low, so that more items are removed than were counted.
+    #[test]
+    fn a_count_stays_an_estimate_and_never_falls_below_0() {
+        for is_estimate in [false, true] {
+            let mut count = ItemCount::new(1, is_estimate);
+            for left in [0, 0] {
+                count.decrement(true);
+                assert_eq!((count.items(), count.is_estimate()), (left, is_estimate));
+            }
+        }
+    }
 }
