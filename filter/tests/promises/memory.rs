@@ -1,15 +1,18 @@
 //! The memory of a filter: compared with RedisBloom's for the same request, and asked for before it is taken.
 
+use std::alloc::{GlobalAlloc, Layout as Allocation, System};
+use std::cell::Cell;
 use std::num::NonZeroU64;
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin};
 use oxbloom_filter::internals::{
-    CreateParams, ErrorRate, FIXED_SEED, FilterKind, Growth, InsertOptions, Layout, MergeOp, OnDuplicate, Window,
-    classic,
+    Content, CreateParams, CuckooSpec, ErrorRate, FIXED_SEED, FilterKind, Growth, InsertOptions, Layout, MergeOp,
+    OnDuplicate, Window, classic,
 };
 
 use crate::model::{by, chunks, filter, item, memory_when_aligned, read_from_file, through_a_file, whole};
+use crate::recorded;
 
 /// The bytes that the key `k` itself adds to `MEMORY USAGE`.
 const KEY_BYTES: usize = 32;
@@ -167,6 +170,7 @@ fn all_kinds() -> Vec<CreateParams> {
     let [native, counting] = [Layout::Native { seed: 7 }, Layout::Counting { seed: 7 }];
     let classic = Layout::Classic { stored_expansion: 2 };
     let valkey = Layout::Valkey { seed: FIXED_SEED, tightening: ErrorRate::new(0.5).unwrap() };
+    let spec = CuckooSpec::new(by(2), 2, 20).unwrap();
     let kinds = [
         (100, by(2), native),
         (200_000, Growth::Fixed, native),
@@ -178,6 +182,8 @@ fn all_kinds() -> Vec<CreateParams> {
         (1000, Growth::Fixed, window(8000, true)),
         (100, by(2), classic),
         (100, by(2), valkey),
+        (128, by(2), Layout::Cuckoo { spec }),
+        (128, by(2), Layout::NativeCuckoo { seed: 7, spec }),
     ];
     let error_rate = ErrorRate::new(0.01).unwrap();
     let params = |(capacity, growth, layout)| CreateParams {
@@ -187,6 +193,78 @@ fn all_kinds() -> Vec<CreateParams> {
         layout,
     };
     kinds.map(params).to_vec()
+}
+
+/// The system's allocator, which counts the bytes that each thread holds.
+struct Counted;
+
+thread_local! {
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted = Counted;
+
+fn count(more: usize, less: usize) {
+    HELD.set(HELD.get().wrapping_add(more).wrapping_sub(less));
+}
+
+// SAFETY: all calls go to the system's allocator.
+unsafe impl GlobalAlloc for Counted {
+    unsafe fn alloc(&self, allocation: Allocation) -> *mut u8 {
+        count(allocation.size(), 0);
+        // SAFETY: as promised by the caller.
+        unsafe { System.alloc(allocation) }
+    }
+
+    unsafe fn alloc_zeroed(&self, allocation: Allocation) -> *mut u8 {
+        count(allocation.size(), 0);
+        // SAFETY: as promised by the caller.
+        unsafe { System.alloc_zeroed(allocation) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, allocation: Allocation) {
+        count(0, allocation.size());
+        // SAFETY: as promised by the caller.
+        unsafe { System.dealloc(start, allocation) }
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, allocation: Allocation, size: usize) -> *mut u8 {
+        count(size, allocation.size());
+        // SAFETY: as promised by the caller.
+        unsafe { System.realloc(start, allocation, size) }
+    }
+}
+
+/// Returns the bytes that a filter holds, besides its own value.
+fn held(filter: &Filter) -> usize {
+    let before = HELD.get();
+    let copy = filter.try_clone().unwrap();
+    let held = HELD.get().wrapping_sub(before);
+    assert_eq!(copy.memory_usage(), filter.memory_usage());
+    held
+}
+
+#[test]
+fn memory_usage_is_what_the_allocator_gave() {
+    for (name, filter) in recorded::filters() {
+        let stated = match filter.content() {
+            // RedisBloom reports a few bytes less.
+            Content::Classic(chain) => {
+                let bits = chain.chain().iter().map(|layer| layer.bytes().len()).sum::<usize>();
+                assert_eq!(
+                    filter.memory_usage(),
+                    classic::FILTER_BYTES + classic::LAYER_BYTES * filter.num_layers() + bits
+                );
+                size_of::<Filter>() + size_of_val(chain.chain()) + bits
+            }
+            _ => filter.memory_usage(),
+        };
+        let held = held(&filter) + size_of::<Filter>();
+        // A large array of blocks may take one more line, so that blocks are lines.
+        let lines = if filter.memory_usage() < 4096 { 0 } else { 64 * (1 + filter.num_allocations()) };
+        assert!((stated..=stated + lines).contains(&held), "{name} states {stated} bytes, and holds {held}");
+    }
 }
 
 /// The bytes that a filter has asked for.
@@ -209,6 +287,10 @@ impl Ledger {
                 let layer = size_of_val(&filter.valkey().unwrap().chain()[0]);
                 size_of::<Filter>() + size_of_val(filter.valkey().unwrap()) + layer * filter.num_layers()
             }
+            FilterKind::Cuckoo => {
+                let cuckoo = filter.cuckoo().unwrap();
+                size_of::<Filter>() + size_of_val(cuckoo) + size_of_val(cuckoo.chain())
+            }
             _ => size_of::<Filter>(),
         };
         let taken = (filter.memory_usage() - values) as u64;
@@ -226,7 +308,18 @@ fn a_filter_asks_for_all_memory_that_it_takes() {
         for number in 0..ITEMS {
             let options = InsertOptions { now: 1_000_000 + number / 10, ..InsertOptions::default() };
             let hashes = [filter.hash(&item(number))];
-            filter.insert_hashes(&hashes, &mut [false], &mut [], &options, &mut ledger.admit()).unwrap();
+            let (mut asked, before) = (Ledger::default(), HELD.get());
+            filter.insert_hashes(&hashes, &mut [false], &mut [], &options, &mut asked.admit()).unwrap();
+            let taken = HELD.get().saturating_sub(before);
+            // The value of a layer is asked for with the filter, and so is the line by which blocks are aligned.
+            let lines = if taken < 4096 { 0 } else { 64 };
+            let values = if filter.grows_by_layers() { 128 } else { 0 };
+            assert!(
+                taken <= asked.0 as usize + lines + values,
+                "{filter:?} took {taken} bytes, and asked for {}",
+                asked.0
+            );
+            ledger.0 += asked.0;
             if number % 1000 == 0 || number < 1000 {
                 ledger.check(&filter, "with items");
             }
@@ -243,7 +336,7 @@ fn a_filter_asks_for_all_memory_that_it_takes() {
             codec::load_chunk(&mut copy, cursor, &chunk, Origin::Client, &mut ledger.admit()).unwrap();
             ledger.check(&copy, "from chunks");
         }
-        if filter.windowed().is_some() || filter.valkey().is_some() {
+        if filter.windowed().is_some() || filter.valkey().is_some() || filter.cuckoo().is_some() {
             continue;
         }
         let mut other = filter.empty_like(&mut |_| true).unwrap();
