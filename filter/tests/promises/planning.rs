@@ -71,6 +71,7 @@ fn the_planned_false_positive_rate_is_that_of_the_filter() {
             (builder, 10_000),
             (builder, 4000),
             (builder.classic(), 10_000),
+            (builder.classic().growing(1), 20_000),
             (builder.classic().growing(2), 20_000),
             (builder.counting(), 10_000),
             (builder.counting().capacity(70_000), 70_000),
@@ -90,6 +91,29 @@ fn the_planned_false_positive_rate_is_that_of_the_large_filter() {
             (builder.growing(2).capacity(1000), 3_000_000),
         ]
     });
+}
+
+#[test]
+fn the_planned_memory_of_an_empty_filter_is_exact() {
+    let builder = Filter::builder().capacity(1000).seed(7);
+    let window = builder.window(WINDOW);
+    for builder in [builder, builder.counting(), window, builder.rolling(), window.rolling()] {
+        let filter = builder.build().unwrap();
+        assert_eq!(builder.predict(0).unwrap().memory, filter.memory_usage() as u64, "{builder:?}");
+    }
+}
+
+/// At a high rate, the sum of the rates of a filter's parts would be much too high.
+#[test]
+fn the_planned_false_positive_rate_is_hardly_above_the_one_asked_for() {
+    let builder = Filter::builder().capacity(1000).growing(2);
+    for rate in [0.5, 0.9] {
+        let builder = builder.error_rate(rate);
+        for builder in [builder, builder.classic(), builder.counting(), builder.window(WINDOW)] {
+            let planned = builder.predict(8000).unwrap().false_positive_rate;
+            assert!(planned > 0.0 && planned <= 1.05 * rate, "{builder:?}: {planned}");
+        }
+    }
 }
 
 /// Compares the planned memory with that of filled filters.
@@ -160,6 +184,8 @@ fn the_size_of_a_filter_that_forgets_is_estimated() {
     ] {
         check_stream(0.01, builder.slices(slices), items, name);
     }
+    let rolling = Filter::builder().rolling();
+    assert_eq!(rolling.predict(1000), rolling.predict(100), "more items than fit push others out");
 }
 
 #[test]

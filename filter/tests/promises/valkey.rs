@@ -262,11 +262,44 @@ fn the_maximum_capacity_is_what_fits_into_the_memory() {
     let max = filter.valkey().unwrap().max_capacity(1 << 20);
     let Prediction { memory, .. } = given.params().predict(max).unwrap();
     assert!(memory <= 1 << 20);
+    assert_eq!([memory - 1, memory].map(|limit| filter.valkey().unwrap().max_capacity(limit) == max), [false, true]);
     let grown = given.params().predict(max + 1).unwrap();
     assert!(grown.memory > 1 << 20);
     assert_eq!(given.filled(max).memory_usage() as u64, memory);
     let fixed = Given { expansion: 0, ..given };
     assert_eq!(fixed.params().predict(101).err(), Some(Error::Full));
+}
+
+#[test]
+fn a_filter_grows_to_its_maximum_number_of_layers_and_no_further() {
+    const LAYERS: u64 = 1 << 15;
+    let given = Given { capacity: 1, error_rate: 0.5, expansion: 1, tightening: 0.999_999, ..Given::default() };
+    let filter = given.create();
+    assert_eq!(filter.valkey().unwrap().max_capacity(u64::MAX), LAYERS);
+    assert_eq!(given.params().predict(LAYERS).err(), None);
+    assert_eq!(given.params().predict(LAYERS + 1).err(), Some(Error::CannotGrow));
+    // Copies the layers of a payload, since adding as many items would take long.
+    let two = payload(&given.filled(2));
+    let layer = (two.len() - payload(&filter).len()) as u64;
+    let start = two.len() - 2 * layer as usize;
+    let with = |layers: u64| {
+        let layers = two[start..start + layer as usize].repeat(layers as usize);
+        let mut bytes = [&two[..start], &layers].concat();
+        let count = bytes[..start].len() - 8;
+        bytes[count..start].copy_from_slice(&(layers.len() as u64 / layer).to_le_bytes());
+        loaded(&bytes).unwrap()
+    };
+    let grown = |mut filter: Filter| (0..).map(|number| filter.insert(item(number))).find(|added| *added != Ok(false));
+    assert_eq!(grown(with(LAYERS - 1)), Some(Ok(true)));
+    assert_eq!(grown(with(LAYERS)), Some(Err(Error::CannotGrow)));
+}
+
+#[test]
+fn a_capacity_that_no_file_can_hold_asks_for_no_memory() {
+    // At this error rate, the bits could be addressed.
+    let params = Given { capacity: 1 << 63, error_rate: 0.99, ..Given::default() }.params();
+    let created = Filter::create(params, &mut |bytes| panic!("{bytes} bytes"));
+    assert_eq!(created.map(drop), Err(Error::OutOfMemory));
 }
 
 #[test]
