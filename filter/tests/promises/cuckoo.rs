@@ -117,6 +117,49 @@ fn removals_and_compaction_free_layers() {
     assert_eq!(filter.memory_usage(), through_a_file(&filter).memory_usage());
 }
 
+/// As in RedisBloom, a compaction begins when more than a tenth as many items were removed as there are. It frees layers
+/// until one does not get empty.
+#[test]
+fn removals_compact_a_filter_when_there_are_enough_of_them() {
+    const REMOVALS: u64 = 200;
+    let mut filter = create(params(false, 64, by(1), 2));
+    (0..11 * REMOVALS).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));
+    let layers = filter.num_layers();
+    for number in 0..REMOVALS {
+        assert_eq!(filter.remove(item(number)), Ok(true));
+        assert_eq!((filter.cuckoo().unwrap().removals(), filter.num_layers()), (number + 1, layers));
+    }
+    assert_eq!(filter.remove(item(REMOVALS)), Ok(true));
+    assert_eq!(filter.cuckoo().unwrap().removals(), 0);
+    assert!(filter.num_layers() + 2 <= layers, "{} of {layers}", filter.num_layers());
+}
+
+/// Returns the number of fingerprints that the first layer has a free slot for, but another layer holds.
+fn misplaced(filter: &Filter) -> usize {
+    let chain = filter.cuckoo().unwrap().chain();
+    let (first, bucket_size) = (&chain[0], usize::from(chain[0].spec().bucket_size));
+    let has_room = |bucket: u64| {
+        let start = (bucket & (first.spec().buckets - 1)) as usize * bucket_size;
+        first.slots()[start..start + bucket_size].contains(&0)
+    };
+    let others = chain[1..].iter().flat_map(|layer| layer.fingerprints());
+    others
+        .filter(|&(fingerprint, bucket)| has_room(bucket) || has_room(bucket ^ (u64::from(fingerprint) * 0x5BD1_E995)))
+        .count()
+}
+
+#[test]
+fn a_thorough_compaction_leaves_no_item_in_a_newer_layer_that_fits_into_the_first() {
+    let mut filter = create(params(false, 64, by(1), 2));
+    (0..2000).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));
+    // Copies of one item fill its buckets in all layers, so that the newest one does not get empty.
+    (0..10).for_each(|_| assert_eq!(add(&mut filter, 2000, OnDuplicate::Count), Ok(true)));
+    (0..150).for_each(|number| assert_eq!(filter.remove(item(number)), Ok(true)));
+    assert!(misplaced(&filter) > 0);
+    filter.compact();
+    assert_eq!(misplaced(&filter), 0);
+}
+
 #[test]
 fn a_filter_like_another_equals_a_new_one() {
     for is_native in [false, true] {
@@ -157,8 +200,18 @@ fn a_filter_takes_what_was_planned() {
         assert_eq!(layers.iter().map(|&(bytes, ..)| bytes).sum::<u64>(), filter.capacity());
         let (planned, real) = (plan.false_positive_rate, filter.false_positive_rate());
         assert!((planned - real).abs() <= 0.2 * real, "{growth:?}, {items} items: {planned} planned, {real} real");
+        let measured = false_positive_rate(&filter);
+        assert!((measured - planned).abs() <= 0.1 * planned, "{growth:?}, {items} items: {measured}, not {planned}");
+        // RedisBloom 2.8.2 says that a filter with 1024 slots takes 1080 bytes, and 16 more for each further layer.
+        let more = 16 * (layers.len() as u64 - 1) + filter.capacity() - 1024;
+        assert_eq!(filter.cuckoo().unwrap().redisbloom_size(), 1080 + more);
     }
-    assert_eq!(params(false, 1024, Growth::Fixed, 4).predict(2000).err(), Some(Error::Full));
+    for bucket_size in [4, 5] {
+        let slots = 256 * u64::from(bucket_size);
+        let most = params(false, slots, Growth::Fixed, bucket_size);
+        assert_eq!(most.predict(slots).err(), Some(Error::Full), "no filter fills all of its slots");
+    }
+    assert_eq!(params(false, 20, Growth::Fixed, 5).predict(20).err(), Some(Error::Full), "19 items are 95 %");
 }
 
 #[test]
@@ -174,6 +227,24 @@ fn copies_of_one_item_take_bounded_memory() {
         assert_eq!(native.count(item(1)), Ok(100_000));
         assert!(native.memory_usage() < 16 << 10);
     }
+}
+
+/// In RedisBloom, 91 copies of an item take 8.6 GB.
+#[test]
+fn a_large_filter_with_few_items_only_grows_to_four_times_its_first_size() {
+    const SLOTS: u64 = 1 << 23;
+    let grown = |expansion: u32, items: u64| {
+        let mut header = codec::encode_header(&create(params(false, SLOTS, by(expansion), 1))).unwrap();
+        // The filter counts these items, but its slots are free.
+        header[..8].copy_from_slice(&(items - 2).to_le_bytes());
+        let mut filter = built(&header).unwrap();
+        (0..2).for_each(|_| assert_eq!(add(&mut filter, 1, OnDuplicate::Count), Ok(true)));
+        assert_eq!((filter.len(), filter.num_layers()), (items, 1));
+        add(&mut filter, 1, OnDuplicate::Count)
+    };
+    assert_eq!(grown(4, 2), Ok(true));
+    assert_eq!(grown(8, SLOTS / 8 - 1), Err(Error::CannotGrow));
+    assert_eq!(grown(8, SLOTS / 8), Ok(true));
 }
 
 #[test]
@@ -295,7 +366,10 @@ fn chunks_of_a_client_never_overwrite_items() {
 #[test]
 fn cuckoo_filters_cannot_be_merged() {
     let params = params(false, 1024, by(1), 2);
+    let mut plain = Filter::builder().capacity(1024).build().unwrap();
     assert_eq!(create(params).union_with(&create(params)), Err(MergeError::MergedCuckoo));
+    assert_eq!(create(params).union_with(&plain), Err(MergeError::MergedCuckoo));
+    assert_eq!(plain.union_with(&create(params)), Err(MergeError::MergedCuckoo));
 }
 
 /// Returns the share of absent items that a filter finds.
