@@ -48,6 +48,7 @@ fn a_batch_ends_where_the_filter_is_full_and_what_came_before_stays() {
     let mut filter = Filter::builder().capacity(100).seed(7).build().unwrap();
     let interrupted = filter.insert_batch((0..1000).map(item)).unwrap_err();
     assert_eq!((interrupted.handled, interrupted.error), (100, Error::Full));
+    assert_eq!(interrupted.to_string(), format!("{} after 100 items", Error::Full));
     assert_eq!(filter.len(), 100);
     assert!((0..100).all(|number| filter.contains(item(number))));
 }
@@ -222,6 +223,7 @@ fn seeds_are_random_and_stay_out_of_logs() {
     for shown in [format!("{filter:?}"), format!("{builder:?}")] {
         assert!(shown.contains("capacity: 100") && !shown.contains("1311768467463790320"), "{shown}");
     }
+    assert!(format!("{builder:?}").contains("seed: ..,"), "{builder:?}");
 }
 
 #[test]
@@ -314,6 +316,7 @@ fn a_question_mark_converts_between_all_errors() {
     for error in [MergeError::SourcesDiffer(Mismatch::Seed), MergeError::CannotGrow, MergeError::OutOfMemory] {
         assert_eq!(MergeError::from(Error::from(error)), error);
     }
+    assert_eq!(MergeError::from(Error::CannotGrow), MergeError::CannotGrow);
 }
 
 #[test]
@@ -378,5 +381,12 @@ fn the_layers_add_up_to_the_filter() {
         for layer in layers {
             assert_eq!((layer.bits, layer.hash_bits), (8 * layer.bytes, hash_bits), "{name}");
         }
+    }
+}
+
+#[test]
+fn only_filters_of_our_own_know_whether_their_items_are_estimated() {
+    for (name, filter) in recorded::filters() {
+        assert_eq!(filter.is_estimate(), tags(&filter).map(|_| false), "{name}");
     }
 }

@@ -378,6 +378,40 @@ fn tables_of_other_shapes_are_not_merged() {
         assert_eq!(Filter::merged(&sources, MergeOp::Union, &mut |_| true).map(drop), rejected.map(drop));
     }
     assert_eq!(deep.try_clone().unwrap().merge(&[&other], MergeOp::Union, &mut |_| true), rejected);
+    let counting = filled(COUNTING, by(2), 0..900);
+    let mut header = body(&counting);
+    header[32 + 16 + 34] += 1;
+    let other = built(&with_checksum(&header)).unwrap();
+    assert_eq!(counting.try_clone().unwrap().merge(&[&other], MergeOp::Union, &mut |_| true), rejected);
+}
+
+/// Their items have other hashes, so a union would lose some of them.
+#[test]
+fn filters_with_other_hash_functions_differ_in_their_layouts() {
+    let murmur64 = empty(0.01, 1000, by(2), CLASSIC);
+    let mut header = codec::encode_header(&murmur64).unwrap();
+    // Clears the option for hashes of 64 bits.
+    header[12] &= !4;
+    let murmur32 = built(&header).unwrap();
+    for (one, other) in [(&murmur64, &murmur32), (&murmur32, &murmur64)] {
+        let merged = one.clone().merge(&[other], MergeOp::Union, &mut |_| true);
+        assert_eq!(merged, Err(MergeError::SourcesDiffer(Mismatch::Layout)));
+    }
+}
+
+/// A server with little memory admits a merge if the memory that it frees is enough.
+#[test]
+fn a_merge_replaces_only_the_tables_that_it_changes() {
+    let [blocks, table] = [0..900, 0..3000].map(|numbers| filled(NATIVE, by(2), numbers));
+    let bytes = table.memory_usage() - blocks.memory_usage();
+    assert_eq!((blocks.table_bytes(), table.table_bytes()), (0, bytes as u64));
+    for (sources, replaced) in [([&blocks, &blocks], 0), ([&blocks, &table], bytes), ([&table, &table], bytes)] {
+        assert_eq!(table.replaced_by_merge(&sources), replaced as u64);
+        assert_eq!(blocks.replaced_by_merge(&sources), 0);
+    }
+    let [counting, classic] = [COUNTING, CLASSIC].map(|layout| filled(layout, by(2), 0..3000));
+    assert_eq!(counting.replaced_by_merge(&[&counting]) as usize, counting.memory_usage() - size_of::<Filter>());
+    assert_eq!((classic.table_bytes(), classic.replaced_by_merge(&[&classic])), (0, 0));
 }
 
 #[test]

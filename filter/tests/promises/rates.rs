@@ -18,8 +18,10 @@
 //! it has items, which keeps both variances within a few per cent of each other. There are too few of the largest
 //! filters to measure their variance well, but filters of that size differ by less than 0.2 %.
 
+use std::time::Duration;
+
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{Growth, Hash, OnDuplicate};
+use oxbloom_filter::internals::{Growth, Hash, InsertOptions, OnDuplicate};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::model::{body, built, by, filter, item, layer, native_of, with_checksum};
@@ -314,6 +316,33 @@ fn the_estimated_rate_is_the_measured_one() {
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// At a high rate, the parts of a filter find the same absent items, so that the sum of their rates would be too high.
+#[test]
+fn the_estimated_rate_of_a_filter_with_several_parts_is_the_measured_one() {
+    const LOOKUPS: u64 = 20_000;
+    const START: u64 = 1_700_000_000_000;
+    let builder = Filter::builder().error_rate(0.7).capacity(1000);
+    let window = builder.seed(7).slices(8).window(Duration::from_secs(8));
+    for builder in [builder.seed(7).growing(2), builder.classic().growing(2), window.growing(2)] {
+        let mut filter = builder.build().unwrap();
+        for number in 0..8000 {
+            // In a filter that forgets, the first half of the items is forgotten.
+            let options = InsertOptions { now: START + number * 3, ..InsertOptions::default() };
+            let hashes = [filter.hash(&item(number))];
+            filter.insert_hashes(&hashes, &mut [false], &mut [], &options, &mut |_| true).unwrap();
+        }
+        assert!(filter.num_layers() > 1, "{filter:?}");
+        for now in [0, START + 27_000] {
+            let found = (0..LOOKUPS).filter(|number| filter.contains_at(&item(1 << 40 | number), now)).count();
+            let (measured, estimated) = (found as f64 / LOOKUPS as f64, filter.false_positive_rate_at(now));
+            assert!(
+                (measured / estimated - 1.0).abs() < 0.05,
+                "{filter:?}: {measured} measured, {estimated} estimated"
+            );
+        }
+    }
 }
 
 #[test]

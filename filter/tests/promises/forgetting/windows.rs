@@ -88,6 +88,21 @@ fn renewing_some_items_pushes_no_others_out() {
 }
 
 #[test]
+fn renewing_the_items_of_a_full_filter_pushes_no_others_out() {
+    let window = Window { rolling: true, refresh: true, ..window(86_400_000, 8) };
+    let mut model = Modelled::new(EXACT, 80, Growth::Fixed, window);
+    // 80 items, and those of one more slice.
+    model.add(&(0..90).collect::<Vec<_>>(), None);
+    for number in 0..90 {
+        model.now += 1000;
+        model.add(&[number], None);
+        assert_eq!(model.filter.len_at(model.now), 90, "{number}");
+    }
+    model.add(&[1000], None);
+    assert!(model.filter.len_at(model.now) <= 90);
+}
+
+#[test]
 fn no_item_lives_longer_than_the_window_whatever_a_master_says() {
     let mut filter = windowed(1e-9, 1000, by(2), window(1000, 8));
     for lifetime in [1001, 5000, 1 << 40, u64::MAX] {
@@ -115,6 +130,9 @@ fn a_cleared_filter_keeps_its_time() {
         filter.insert_batch((0..300).map(item)).unwrap();
         filter.advance_to(Duration::from_millis(START) + minute - Duration::from_millis(1));
         assert!(filter.contains_batch((0..300).map(item)).into_iter().all(|found| found), "{builder:?}");
+        filter.advance_to(Duration::from_millis(START) + 2 * minute);
+        let has_window = filter.parameters().window.is_some_and(|window| window.length.is_some());
+        assert_eq!(filter.contains_batch((0..300).map(item)), [!has_window; 300], "{builder:?}");
     }
 }
 
