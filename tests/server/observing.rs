@@ -31,15 +31,16 @@ fn additions_removals_and_rejections_are_counted_by_layout() {
         let counts = layout == "counting";
         run(&mut client, &format!("BF.RESERVE {layout} 0.000001 10 {options}")).unwrap();
         assert_eq!(counted(&mut client, layout), [0; 5], "{layout}");
-        // Adds three new items and two of them again in one command; then one item alone, twice.
+        // Adds three new items and two of them again in one command; then one item alone, three times.
         many::<Vec<bool>>(&mut client, "BF.MADD", layout, &[0, 1, 2, 1, 2]);
-        many::<bool>(&mut client, "BF.ADD", layout, &[3]);
-        many::<bool>(&mut client, "BF.ADD", layout, &[3]);
-        assert_eq!(counted(&mut client, layout), [4, 3, 0, 0, 0], "{layout}");
+        for _ in 0..3 {
+            many::<bool>(&mut client, "BF.ADD", layout, &[3]);
+        }
+        assert_eq!(counted(&mut client, layout), [4, 4, 0, 0, 0], "{layout}");
         // Look-ups change no figure.
         many::<Vec<bool>>(&mut client, "BF.MEXISTS", layout, &[0, 100]);
         many::<bool>(&mut client, "BF.EXISTS", layout, &[0]);
-        assert_eq!(counted(&mut client, layout), [4, 3, 0, 0, 0], "{layout}");
+        assert_eq!(counted(&mut client, layout), [4, 4, 0, 0, 0], "{layout}");
         // The filter for ten items grows: a native one gets a table, a windowed one a larger table, and a classic one
         // layers for twenty and forty items. A counting filter is always a single table.
         let grown = match layout {
@@ -49,12 +50,12 @@ fn additions_removals_and_rejections_are_counted_by_layout() {
         };
         let words = [b"BF.INSERT".to_vec(), layout.into(), b"ITEMS".to_vec()].into_iter().chain((0..40).map(item));
         run_words(&mut client, &words.collect::<Vec<_>>()).unwrap();
-        assert_eq!(counted(&mut client, layout), [40, 7, 0, grown, 0], "{layout}");
+        assert_eq!(counted(&mut client, layout), [40, 8, 0, grown, 0], "{layout}");
         if counts {
             many::<bool>(&mut client, "BF.DEL", layout, &[0]);
             many::<bool>(&mut client, "BF.DEL", layout, &[1000]);
             many::<Vec<bool>>(&mut client, "BF.MDEL", layout, &[1, 1, 2, 1001]);
-            assert_eq!(counted(&mut client, layout), [40, 7, 4, grown, 0]);
+            assert_eq!(counted(&mut client, layout), [40, 8, 4, grown, 0]);
         }
         // Five items fit. One of them is given twice. The sixth ends the command. A windowed filter has room for one
         // more slice, which is one item here.

@@ -125,8 +125,11 @@ fn a_full_filter_rejects_some_items_and_stores_the_others() {
             assert_eq!(add(&mut client, "CF.ADD"), Reply::error(FULL), "{key}");
             assert_eq!(add(&mut client, "CF.ADDNX"), Reply::error(FULL), "{key}");
             // An item that is present is not added again, and rejections end no command.
+            let duplicates = || layout_figure(&mut server.connect(), &format!("{key}_cuckoo"), "duplicates");
+            let before = duplicates();
             let reply = client.run(&format!("CF.INSERTNX {key} ITEMS 0 {full} 0"));
             assert_eq!(reply, Reply::integers(&[0, -1, 0]), "{key}");
+            assert_eq!(duplicates(), before + 2, "{key}");
             assert_eq!(client.run(&format!("CF.ADDNX {key} 0")), no, "{key}");
             assert_eq!(client.run(&format!("CF.DEL {key} 0")), yes, "{key}");
             let items = client.run(&format!("CF.INFO {key}")).field("Number of items inserted").integer();
