@@ -36,10 +36,10 @@ CRATES = ("filter/src", "src")
 # The tests of the library and of the module, in the mock server and in real ones.
 TESTS = (
     "-p oxbloom-filter -p oxbloom -p oxbloom-fuzz --features fault-injection"
-    " --lib --test promises --test server --test corpus --test simulation"
+    " --lib --test promises --test server --test oracle --test corpus --test simulation"
 )
 # Judge only if all tests are asked for.
-SLOW_TESTS = " --test oracle --test faults"
+SLOW_TESTS = " --test faults"
 # Statistical tests take minutes.
 SKIPPED = "(rates|adversary|measured)::"
 # Tests without a harness: their name, an argument, and the value of SEEDS.
