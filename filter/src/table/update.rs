@@ -116,3 +116,49 @@ impl Table {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::tests::hash;
+
+    fn growing() -> Table {
+        // No item of these tests is a false positive.
+        Table::growing(1e-12, Payload::Count).unwrap()
+    }
+
+    /// Other items may match the shorter entry.
+    #[test]
+    fn the_longest_entry_that_matches_is_removed() {
+        for lengths in [[12, 20, 30], [30, 20, 12], [20, 30, 12]] {
+            let mut table = growing();
+            for length in lengths {
+                table.add_prefix(hash(0, length, 1), length, &mut |_bytes| true).unwrap();
+            }
+            for left in [[3, 2, 1], [2, 2, 1], [1, 1, 1]] {
+                assert_eq!([30, 20, 12].map(|length| table.count(hash(0, length, 2))), left);
+                assert!(table.remove(hash(0, 30, 1)));
+            }
+            assert_eq!(table.slots(), 0);
+        }
+    }
+
+    /// A master and its replicas must halve at the same sizes.
+    #[test]
+    fn segments_are_merged_when_a_sparse_one_loses_slots() {
+        let mut table = growing();
+        for hash in [hash(0, 1, 1); 4].into_iter().chain((0..2048).map(|number| hash(1, 1, number))) {
+            table.add(hash, &mut |_bytes| true).unwrap();
+        }
+        // Both together become sparse enough, but none of them loses slots while it is sparse alone.
+        let mut numbers = 0..;
+        while table.slots() > 1536 {
+            assert!(table.remove(hash(1, 1, numbers.next().unwrap())));
+        }
+        assert_eq!(table.segments(), 2);
+        assert!(table.remove(hash(0, 1, 1)));
+        assert_eq!(table.segments(), 2);
+        assert!(table.remove(hash(0, 1, 1)));
+        assert_eq!(table.segments(), 1);
+    }
+}
