@@ -26,6 +26,12 @@ pub(in crate::table) fn bytes_of_segment(slots: usize, log_groups: u32, format: 
     round_to_size_class(min_bytes(slots, 1 << log_groups, format.width as usize, usize::from(format.stamp_bits > 0)))
 }
 
+/// Returns the size of the upper part of a group with `slots` slots, in bytes.
+#[inline(always)]
+fn upper_bytes(slots: usize) -> usize {
+    (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8)
+}
+
 /// Returns the size of the offsets, in bytes.
 const fn header_bytes(groups: usize) -> usize {
     (groups + 1) * size_of::<u16>()
@@ -39,9 +45,7 @@ fn round_to_size_class(bytes: usize) -> usize {
 impl Segment {
     /// Returns the size of a group with `slots` slots and no slack, in bytes. Its two parts share no byte.
     fn group_bytes(&self, slots: usize) -> usize {
-        self.base_bytes()
-            + (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8)
-            + (slots * usize::from(self.width)).div_ceil(8)
+        self.base_bytes() + upper_bytes(slots) + (slots * usize::from(self.width)).div_ceil(8)
     }
 
     /// Returns the size of a segment of this format with `slots` slots, in bytes. It depends on nothing else, so that
@@ -106,7 +110,7 @@ impl Segment {
     fn slack<S: Select>(&self, group: usize) -> (usize, usize, usize) {
         let (start, end) = self.bounds(group);
         let slots = self.slots_in::<S>(group);
-        let upper_end = start + (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8);
+        let upper_end = start + upper_bytes(slots);
         let lower_start = (end * 8 - slots * usize::from(self.width)) / 8;
         (lower_start.saturating_sub(upper_end), upper_end, lower_start)
     }
@@ -146,7 +150,7 @@ impl Segment {
                 let (new_start, new_end) = new.bounds(group);
                 // The lower part comes first: its first byte may also be the last byte of the upper part.
                 let lower = (slots * usize::from(self.width)).div_ceil(8);
-                let upper = (GROUP_QUOTIENTS as usize + 1 + slots).div_ceil(8);
+                let upper = upper_bytes(slots);
                 let base_bytes = self.base_bytes();
                 let bytes = new.bytes_mut();
                 bytes[new_end - lower..new_end].copy_from_slice(&self.bytes()[end - lower..end]);
