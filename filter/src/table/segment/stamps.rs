@@ -125,7 +125,7 @@ impl Segment {
     pub(in crate::table) fn holds_forgotten(&self, group: usize, forgotten: u64) -> bool {
         let base = self.base_of(group);
         let least = forgotten.saturating_sub(base);
-        least > 0 && self.slots_of_group(group).any(|slot| slices_between(base, slot, self.stamp_bits()) < least)
+        self.slots_of_group(group).any(|slot| slices_between(base, slot, self.stamp_bits()) < least)
     }
 
     /// Returns the slots of a group, in order.
