@@ -267,6 +267,15 @@ mod tests {
         } {}
     }
 
+    /// Panics unless the table can be loaded, and its sums are those of its entries.
+    fn assert_sums_are_right(table: &Table) {
+        let mut loaded = Table::new(table.addressing(), table.payload()).unwrap();
+        let part = table.encode_part(0, usize::MAX).unwrap().unwrap();
+        assert_eq!(loaded.add_part(&part, &mut |_bytes| true), Ok(true));
+        assert_eq!((loaded.slots(), loaded.allocated()), (table.slots(), table.allocated()));
+        assert_eq!(loaded.false_positive_rate(), table.false_positive_rate());
+    }
+
     #[test]
     fn a_segment_full_of_forgotten_slots_needs_no_memory_for_another_item() {
         let mut table = growing();
@@ -291,9 +300,7 @@ mod tests {
         fill(&mut table, 3, (0, 30), 0..256);
         assert_eq!(add(&mut table, hash(0, 30, 256), 4, 1, &mut |_bytes| true), Err(CannotGrow));
         assert_eq!((table.slots(), table.forgotten()), (256, 1));
-        let mut loaded = Table::new(table.addressing(), table.payload()).unwrap();
-        let part = table.encode_part(0, usize::MAX).unwrap().unwrap();
-        assert_eq!(loaded.add_part(&part, &mut |_bytes| true), Ok(true));
+        assert_sums_are_right(&table);
     }
 
     #[test]
@@ -306,6 +313,7 @@ mod tests {
         forget(&mut table, 2);
         assert!(8 * table.quotients() <= quotients);
         assert!((0..6100).all(|number| table.remembers(hash(0, 0, number), 2) == (number >= 6000)));
+        assert_sums_are_right(&table);
     }
 
     /// A master and its replicas must halve at the same sizes.

@@ -471,14 +471,20 @@ mod tests {
 
     #[test]
     fn runs_that_would_be_too_long_together_are_rejected() {
-        let tables = [0, 1000].map(|first| {
+        let of = |items: std::ops::Range<u64>, others| {
             let mut table = growing(Payload::Count);
-            (first..first + 200).for_each(|number| add(&mut table, hash(0, 30, number)));
-            (first..first + 1000).for_each(|number| add(&mut table, hash(1, 1, number)));
+            items.clone().for_each(|number| add(&mut table, hash(0, 30, number)));
+            (items.start..items.start + others).for_each(|number| add(&mut table, hash(1, 1, number)));
             table
-        });
-        let [mut one, other] = tables;
-        assert_eq!(one.union_with(&other, 1, &mut |_bytes| true), Err(Error::CannotGrow));
-        assert!((0..200).all(|number| one.contains(hash(0, 30, number))));
+        };
+        // A segment that would be too full doubles first.
+        for (more, others, expected) in
+            [(56, 0, Ok(())), (57, 0, Err(Error::CannotGrow)), (56, 1000, Ok(())), (57, 1000, Err(Error::CannotGrow))]
+        {
+            let [mut one, other] = [of(0..200, others), of(1000..1000 + more, others)];
+            assert_eq!(one.union_with(&other, 1, &mut |_bytes| true), expected, "{more} more");
+            let items = (0..200).chain((1000..1000 + more).filter(|_| expected.is_ok()));
+            assert!({ items }.all(|number| one.contains(hash(0, 30, number))));
+        }
     }
 }
