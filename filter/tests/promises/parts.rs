@@ -130,7 +130,7 @@ fn a_part_is_accepted_if_a_table_could_have_its_entries_and_only_then() {
     let mut random = Random(0);
     for entries in [Entries::Set, Entries::Counted, Entries::Stamped] {
         let mut accepted = 0;
-        for number in 0..1500 {
+        for number in 0..600 {
             let mut runs = vec![Vec::new(); 128];
             for run in &mut runs {
                 let mut values = Vec::new();
@@ -170,7 +170,7 @@ fn a_part_is_accepted_if_a_table_could_have_its_entries_and_only_then() {
             let rate = (matched / f64::from(LEVEL + VALUE_BITS as i32 - 1).exp2()).min(1.0);
             assert!((table.false_positive_rate() - rate).abs() < 1e-9, "{entries:?}: {runs:?}");
         }
-        assert!((800..1400).contains(&accepted), "{accepted} of {entries:?}");
+        assert!((320..560).contains(&accepted), "{accepted} of {entries:?}");
     }
 }
 
@@ -308,13 +308,14 @@ fn a_part_with_segments_that_no_table_has_is_rejected() {
             Addressing::Growing(_) => 40,
             Addressing::Fixed(space) => space.level - 11,
         };
-        for (depth, log_groups) in (0..=u8::MAX).flat_map(|depth| (0..8).map(move |log_groups| (depth, log_groups))) {
+        let depths = (0..50).chain([64, 128, u8::MAX]);
+        for (depth, log_groups) in depths.flat_map(|depth| [0, 1, 4, 5, 6].map(|log_groups| (depth, log_groups))) {
             let mut part = empty_part(0, END.checked_shr(depth.into()).unwrap_or(0), depth, 1);
             part[17] = log_groups;
             let mut table = empty();
             table.announce_segments(1 << 50);
             // The directories of deep segments are large.
-            let added = table.add_part(&part, &mut |bytes| bytes < 1 << 20);
+            let added = table.add_part(&part, &mut |bytes| bytes < 1 << 12);
             if (1..=max_depth).contains(&depth) && log_groups == 5 {
                 assert!(matches!(added, Ok(false) | Err(DecodeError::OutOfMemory)), "{depth} {added:?}");
             } else {

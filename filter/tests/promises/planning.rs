@@ -178,6 +178,7 @@ fn the_size_of_a_filter_that_forgets_is_estimated() {
     for (slices, name, builder, items) in [
         (8, "full", builder.capacity(4800), 4800),
         (2, "full", builder.capacity(4800), 4800),
+        (8, "nearly empty", builder.capacity(4800), 480),
         (2, "half full", builder.capacity(4800), 2400),
         (2, "sampled", builder.capacity(80_000), 80_000),
         (2, "growing", builder.growing(2).capacity(160), 20_000),
@@ -215,6 +216,9 @@ fn plans_of_any_size_take_no_memory() {
         assert_near(bits_per_item(builder.capacity(items).predict(items).unwrap(), items), 9.68, 0.01, "fixed");
         let grown = bits_per_item(builder.growing(2).predict(items).unwrap(), items);
         assert!((14.0..45.0).contains(&grown), "{grown}");
+        // The rate of a table that grows without end approaches the requested one.
+        let rate = builder.growing(2).predict(items).unwrap().false_positive_rate;
+        assert!((0.0085..=0.01).contains(&rate), "{rate}");
         if exponent <= 10 {
             let counting = builder.counting().capacity(items).predict(items).unwrap();
             assert_near(bits_per_item(counting, items), 10.1, 0.02, "counting");
