@@ -156,7 +156,8 @@ impl Segment {
         let slots = self.slots_in::<Broadword>(group);
         let value = |index: usize| field(self.bytes(), end * 8 - (index + 1) * width as usize, width) >> stamp_bits;
         let first = start * 8;
-        let length = GROUP_QUOTIENTS + 1 + slots as u32;
+        // Without the last zero.
+        let length = GROUP_QUOTIENTS + slots as u32;
         let mut before = 0;
         let mut sum: u128 = 0;
         for at in (0..length).step_by(STEP as usize) {
