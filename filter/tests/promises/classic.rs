@@ -98,19 +98,39 @@ fn layers_have_the_same_sizes_as_in_redisbloom() {
     }
 }
 
+/// Returns a filter with these options, and one full layer of this capacity.
+fn full(options: u32, capacity: u64) -> Filter {
+    let mut header = header(options, 1024, 8, 11.027754, 10);
+    for (at, number) in [(0, capacity), (36, capacity), (64, capacity)] {
+        header[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
+    built(&header).unwrap()
+}
+
 /// Filters of RedisBloom's API may have powers of two as sizes.
 #[test]
 fn a_layer_of_a_rounded_size_has_the_capacity_of_all_its_bits() {
-    let mut filter = built(&header(4, 1024, 8, 11.027754, 10)).unwrap();
-    let mut items = 0..1000;
-    while filter.num_layers() == 1 {
-        filter.insert(item(items.next().unwrap())).unwrap();
+    // Of the options 4 and 6, the second one makes the capacity the logarithm of the number of bits.
+    for (options, capacities) in [(4, 1..400), (6, 3..10)] {
+        for capacity in capacities {
+            let mut filter = full(options, capacity);
+            assert_eq!(filter.insert(b"new"), Ok(true));
+            let Content::Classic(chain) = filter.content() else { panic!("no classic filter") };
+            let layer = chain.chain()[1].spec();
+            assert!(layer.bits.max(64) == 8 * layer.bytes && layer.log2_bits > 0);
+            let bits = 1u64 << layer.log2_bits;
+            let holds = bits as f64 / layer.bits_per_item;
+            assert!((holds - layer.capacity as f64).abs() <= 1.0, "{} of {holds} items", layer.capacity);
+            if options == 6 {
+                assert_eq!(u64::from(layer.log2_bits), 2 * capacity);
+            } else {
+                let needed = 2.0 * capacity as f64 * layer.bits_per_item;
+                assert!((needed..=2.0 * needed).contains(&(bits as f64)), "{bits} bits, {needed} needed");
+            }
+        }
     }
-    let Content::Classic(chain) = filter.content() else { panic!("no classic filter") };
-    let layer = chain.chain()[1].spec();
-    assert!(layer.bits.is_power_of_two() && layer.log2_bits == layer.bits.ilog2() as u8);
-    let capacity = layer.bits as f64 / layer.bits_per_item;
-    assert!((capacity - layer.capacity as f64).abs() <= 1.0, "{} of {capacity} items", layer.capacity);
+    // A layer without room for an item, and one with more bits than any layer has.
+    assert_eq!([1, 31].map(|capacity| full(6, capacity).insert(b"new")), [Err(Error::CannotGrow); 2]);
 }
 
 #[test]
@@ -378,6 +398,9 @@ fn unusual_layers_are_accepted_only_from_our_own_files() {
         assert_eq!(of_client(&unusual), Some(DecodeError::Corrupt));
         assert!(Header::decode(&unusual, Origin::Replication).is_ok());
     }
+    let more_bytes_than_any_layer = [&usual[..20], &(classic::MAX_BITS / 8 + 8).to_le_bytes(), &usual[28..]].concat();
+    let rejected = Header::decode(&more_bytes_than_any_layer, Origin::Replication).err();
+    assert_eq!(rejected, Some(DecodeError::Corrupt));
 }
 
 #[test]

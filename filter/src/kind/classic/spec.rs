@@ -94,7 +94,7 @@ impl ClassicSpec {
             let log2_bits = capacity;
             capacity = (bits as f64 / bits_per_item) as u64;
             (bits, log2_bits)
-        } else if self.options.0 & Options::NOT_ROUNDED != 0 || optimum < 1.0 {
+        } else if self.options.0 & Options::NOT_ROUNDED != 0 {
             (optimum as u64, 0)
         } else {
             let bits = (optimum as u64 + 1).next_power_of_two();

@@ -51,8 +51,7 @@ impl<F: Figures> Stored for CountingFilter<F> {
     fn tags(&self) -> [u64; MAX_SECTIONS] {
         let items = self.table.item_count().to_stored();
         let state = [self.capacity, items, self.table.occurrences(), self.history];
-        let tag = xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), self.spec.seed);
-        [tag, !tag]
+        [xxh3_64_with_seed(state.map(u64::to_le_bytes).as_flattened(), self.spec.seed); MAX_SECTIONS]
     }
 }
 
