@@ -56,7 +56,7 @@ fn items_are_found_until_they_are_removed() {
     let mut drawn = 0;
     for round in 0..60 {
         let growth = [by(1), by(2), by(4)][round % 3];
-        let bucket_size = [1, 2, 4, 7][round % 4];
+        let bucket_size = [1, 2, 3, 4, 7, 8, 9][round / 2 % 7];
         let mut filter = create(params(round % 2 == 0, 64, growth, bucket_size));
         let (mut model, mut items) = (HashMap::new(), 0);
         let universe = [50, 500][round / 2 % 2];
