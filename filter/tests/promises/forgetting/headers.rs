@@ -131,3 +131,67 @@ fn slices_in_the_past_and_in_the_future_load_and_those_that_are_out_of_order_do_
         }
     }
 }
+
+/// The offsets of fields in a header.
+const FLAGS: usize = 32 + 17;
+const FORGOTTEN: usize = 32 + 24;
+const SLICES: usize = 32 + 64;
+
+/// Returns a filter whose header has other numbers at these offsets, or `None` if the header is rejected.
+fn forged(filter: &Filter, numbers: &[(usize, u64)]) -> Option<Filter> {
+    let mut body = body(filter);
+    numbers.iter().for_each(|&(at, number)| body[at..at + 8].copy_from_slice(&number.to_le_bytes()));
+    Header::decode(&with_checksum(&body), Origin::Client).ok().map(|header| header.build().unwrap())
+}
+
+#[test]
+fn slices_and_flags_that_no_filter_has_are_rejected() {
+    let numbers: Vec<_> = (0..50).collect();
+    let mut rolling = windowed(EXACT, 80, Growth::Fixed, Window { rolling: true, ..window(0, 8) });
+    insert(&mut rolling, &numbers, START, None);
+    for (at, number, is_sound) in [
+        (SLICES, u64::MAX, true),
+        (SLICES, START, false),
+        (SLICES + 8, 10, true),
+        (SLICES + 8, 11, false),
+        (FORGOTTEN, 1 << 51, true),
+        (FORGOTTEN, 1 << 52, false),
+    ] {
+        assert_eq!(forged(&rolling, &[(at, number)]).is_some(), is_sound, "{number} at {at}");
+    }
+    let mut fixed = windowed(EXACT, 80, Growth::Fixed, window(1000, 8));
+    insert(&mut fixed, &numbers, START, None);
+    for (items, is_sound) in [(0, true), (1, false)] {
+        assert_eq!(forged(&fixed, &[(SLICES + 16, items)]).is_some(), is_sound, "{items} items in a table too many");
+    }
+    let growing = windowed(EXACT, 80, by(2), window(1000, 8));
+    for (filter, flags, is_sound) in [(&fixed, 1, true), (&growing, 1, true), (&growing, 2, false), (&fixed, 4, false)]
+    {
+        let mut body = body(filter);
+        body[FLAGS] = flags;
+        let decoded = Header::decode(&with_checksum(&body), Origin::Client);
+        assert_eq!(decoded.is_ok(), is_sound, "{flags}");
+    }
+}
+
+/// One more item or slice could not be read from a file.
+#[test]
+fn a_filter_with_as_many_items_or_slices_as_any_takes_no_more() {
+    const MAX: u64 = 1 << 48;
+    let mut growing = windowed(EXACT, 100, by(2), window(1000, 8));
+    insert(&mut growing, &[1], START, None);
+    let mut rolling = windowed(EXACT, 80, Growth::Fixed, Window { rolling: true, ..window(0, 8) });
+    insert(&mut rolling, &(0..10).collect::<Vec<_>>(), START, None);
+    for (filter, at, number, has_room) in [
+        // Another slice has an item, too.
+        (&growing, SLICES + 8, MAX - 2, true),
+        (&growing, SLICES + 8, MAX - 1, false),
+        (&rolling, FORGOTTEN, (1 << 52) - 2, true),
+        (&rolling, FORGOTTEN, (1 << 52) - 1, false),
+    ] {
+        let mut filter = forged(filter, &[(at, number)]).unwrap();
+        let added = insert(&mut filter, &[1000], START, None);
+        assert_eq!(added, [has_room.then_some(Answer::New)], "{number} at {at}");
+        assert!(whole(&through_a_file(&filter)) == whole(&filter));
+    }
+}

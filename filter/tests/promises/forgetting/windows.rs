@@ -103,6 +103,25 @@ fn renewing_the_items_of_a_full_filter_pushes_no_others_out() {
 }
 
 #[test]
+fn slices_that_make_room_before_their_time_are_counted() {
+    for (window, growth, is_early) in [
+        (window(1000, 8), by(2), false),
+        (Window { rolling: true, ..window(0, 8) }, Growth::Fixed, false),
+        (Window { rolling: true, ..window(1000, 8) }, Growth::Fixed, true),
+    ] {
+        let mut filter = windowed(EXACT, 80, growth, window);
+        insert(&mut filter, &(0..200).collect::<Vec<_>>(), START, None);
+        let early = filter.windowed().unwrap().slices().ended_early();
+        // 200 items fill 20 slices, and at most 9 of them are remembered.
+        assert_eq!(early >= 11, is_early, "{window:?}: {early}");
+        assert_eq!(early > 0, is_early, "{window:?}: {early}");
+        let last = filter.windowed().unwrap().slices().remembered().last().unwrap().until;
+        filter.advance_to(Duration::from_millis(last));
+        assert_eq!(filter.windowed().unwrap().slices().ended_early(), early, "{window:?}");
+    }
+}
+
+#[test]
 fn no_item_lives_longer_than_the_window_whatever_a_master_says() {
     let mut filter = windowed(1e-9, 1000, by(2), window(1000, 8));
     for lifetime in [1001, 5000, 1 << 40, u64::MAX] {
