@@ -107,4 +107,12 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn paths_are_pinned() {
+        // Stored filters are read with these paths.
+        let items: [&[u8]; 4] = [b"", b"a", b"oxbloom", b"valkey"];
+        let paths = [0x0100_0000_0000_0000, 0xC491_ADAD_9697_D1D1, 0xEC02_302B_F10B_D11B, 0x27EF_121A_B0A0_16A9];
+        assert_eq!(items.map(|item| Hash::in_table(item).first), paths);
+    }
 }
