@@ -302,8 +302,11 @@ pub trait Kind: Contained {
         Err(Error::NotCounting)
     }
 
-    /// Returns the last part of what must be equal for a merge: true if both store the same for the same items.
-    fn is_shaped_like(&self, other: &Self) -> bool;
+    /// Returns the last part of what must be equal for a merge: true if both store the same for the same items. Not
+    /// called, like [`merged`](Self::merged) and [`merge`](Self::merge), if [`check_merge`](Self::check_merge) fails.
+    fn is_shaped_like(&self, _other: &Self) -> bool {
+        false
+    }
     /// Returns true if both filters grow in the same way.
     fn grows_like(&self, other: &Self) -> bool {
         self.parameters().expansion.is_some() == other.parameters().expansion.is_some()
@@ -317,9 +320,13 @@ pub trait Kind: Contained {
     }
     /// Merges filters, at least one, into a new one. They have the same parameters and shape. A union adds the counts
     /// of each as often as the number says.
-    fn merged(sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<Self, Error>;
+    fn merged(_sources: &[(&Self, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<Self, Error> {
+        Err(MergeError::SourcesDiffer(Mismatch::Layout).into())
+    }
     /// Merges filters into this one, as for [`merged`](Self::merged). Returns true if it changed.
-    fn merge(&mut self, sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error>;
+    fn merge(&mut self, _sources: &[(&Self, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<bool, Error> {
+        Err(MergeError::SourcesDiffer(Mismatch::Layout).into())
+    }
     /// Returns the bytes of the filter's tables, which a merge replaces.
     fn table_bytes(&self) -> usize {
         0

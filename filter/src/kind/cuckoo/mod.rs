@@ -460,21 +460,8 @@ impl Kind for CuckooFilter {
         Ok(())
     }
 
-    fn is_shaped_like(&self, other: &CuckooFilter) -> bool {
-        self.spec == other.spec
-            && self.layers.iter().map(CuckooLayer::spec).eq(other.layers.iter().map(CuckooLayer::spec))
-    }
-
     fn check_merge(&self, _op: MergeOp) -> Result<(), MergeError> {
         Err(MergeError::MergedCuckoo)
-    }
-
-    fn merged(_sources: &[(&CuckooFilter, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<CuckooFilter, Error> {
-        Err(MergeError::MergedCuckoo.into())
-    }
-
-    fn merge(&mut self, _: &[(&CuckooFilter, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<bool, Error> {
-        Err(MergeError::MergedCuckoo.into())
     }
 
     unsafe fn relocate(

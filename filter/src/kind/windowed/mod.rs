@@ -379,20 +379,8 @@ impl Kind for WindowedFilter {
         Ok(())
     }
 
-    fn is_shaped_like(&self, other: &WindowedFilter) -> bool {
-        self.expected.addressing() == other.expected.addressing()
-    }
-
     fn check_merge(&self, _op: MergeOp) -> Result<(), MergeError> {
         Err(MergeError::MergedWindows)
-    }
-
-    fn merged(_sources: &[(&WindowedFilter, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<WindowedFilter, Error> {
-        Err(MergeError::MergedWindows.into())
-    }
-
-    fn merge(&mut self, _: &[(&WindowedFilter, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<bool, Error> {
-        Err(MergeError::MergedWindows.into())
     }
 
     /// Moves the slices and the first table, and then the overflow table. Positions of the overflow table follow those
