@@ -390,3 +390,14 @@ fn only_filters_of_our_own_know_whether_their_items_are_estimated() {
         assert_eq!(filter.is_estimate(), tags(&filter).map(|_| false), "{name}");
     }
 }
+
+/// If a layer cannot be addressed, the filter fails without asking for memory. A replica then goes on, since its master
+/// cannot have the layer either. All other filters ask for memory first.
+#[test]
+fn only_filters_that_grow_by_layers_fail_without_asking_for_memory() {
+    for (name, filter) in recorded::filters() {
+        let others = ["classic", "cuckoo", "valkey"];
+        assert_eq!(filter.grows_by_layers(), others.iter().any(|other| name.starts_with(other)), "{name}");
+        assert!(!filter.grows_by_layers() || filter.table_bytes() == 0, "{name}");
+    }
+}
