@@ -166,6 +166,14 @@ impl<P: Probes> ClassicLayer<P> {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
     }
 
+    /// Prefetches all probes of an item, unless it is known.
+    #[inline]
+    pub fn prefetch_unless(&self, is_known: bool, hash: Hash) {
+        if !is_known {
+            self.prefetch_insert(hash);
+        }
+    }
+
     fn over(bytes: Bytes, spec: ClassicLayerSpec) -> ClassicLayer<P> {
         debug_assert!(spec.is_sound(), "{spec:?}");
         let modulus = Modulus::new(spec.used_bits().unwrap_or(0));

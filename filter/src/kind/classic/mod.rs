@@ -239,12 +239,13 @@ impl<S: ChainSpec> ClassicFilter<S> {
         // The number of items that still have one INSERTS_AHEAD later to prefetch.
         let leaders = if further { hashes.len().saturating_sub(INSERTS_AHEAD) } else { 0 };
         if further {
-            let absent = hashes.iter().zip(&*known).take(INSERTS_AHEAD).filter(|(_, known)| !**known);
-            absent.for_each(|(&hash, _)| newest.prefetch_insert(hash));
+            let first = hashes.iter().zip(&*known).take(INSERTS_AHEAD);
+            first.for_each(|(&hash, &is_known)| newest.prefetch_unless(is_known, hash));
         }
         for handled in 0..hashes.len() {
-            if handled < leaders && !known[handled + INSERTS_AHEAD] {
-                newest.prefetch_insert(hashes[handled + INSERTS_AHEAD]);
+            if handled < leaders {
+                let later = handled + INSERTS_AHEAD;
+                newest.prefetch_unless(known[later], hashes[later]);
             }
             let hash = hashes[handled];
             let known = &mut known[handled];
