@@ -203,7 +203,10 @@ impl ClassicLayerSpec {
 
     /// Returns the false-positive rate after `items` distinct items were inserted.
     pub fn false_positive_rate(&self, items: u64) -> f64 {
-        textbook_false_positive_rate(self.used_bits().unwrap_or(0) as f64 / items as f64, self.probes)
+        match items {
+            0 => 0.0,
+            _ => textbook_false_positive_rate(self.used_bits().unwrap_or(0) as f64 / items as f64, self.probes),
+        }
     }
 
     /// Returns the number of bits that items are spread over.
