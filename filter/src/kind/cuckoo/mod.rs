@@ -24,6 +24,9 @@ use layer::{CuckooLayer, CuckooLayerSpec, Entry, MAX_BUCKET_SIZE};
 /// The maximum number of layers.
 pub(crate) const MAX_LAYERS: usize = 1024;
 
+/// The part of its slots that a layer fills before the next is added.
+const LOAD: f64 = 0.95;
+
 /// The number of slots up to which a layer is added to a filter that has many free slots. Without this limit, an item
 /// that is added again and again would double the memory of a filter each time that it has filled its buckets in all
 /// layers: in RedisBloom, 91 additions take 8.6 GB.
@@ -119,7 +122,6 @@ impl CuckooFilter {
 
     /// Predicts a filter with `items` items, which fill 95 % of the slots of a layer before the next is added.
     pub fn predict(params: &CreateParams, spec: CuckooSpec, items: u64) -> Result<Prediction, Error> {
-        const LOAD: f64 = 0.95;
         let mut layer = spec.first(params.capacity.get())?;
         let mut memory = (size_of::<Content>() + size_of::<CuckooFilter>()) as u64;
         let mut left = items as f64;
@@ -391,8 +393,16 @@ impl Kind for CuckooFilter {
     }
 
     fn false_positive_rate_at(&self, _now: u64) -> f64 {
-        let of_layer = libm::log1p(-self.spec.false_positive_rate(self.fill()));
-        -libm::expm1(of_layer * self.layers.len() as f64)
+        // Without removals, all layers but the newest are full.
+        let load = self.fill().max(LOAD);
+        let mut left = self.items as f64;
+        let log_negative = self.layers.iter().map(|layer| {
+            let slots = layer.slots().len().max(1) as f64;
+            let in_layer = left.min(load * slots);
+            left -= in_layer;
+            libm::log1p(-self.spec.false_positive_rate(in_layer / slots))
+        });
+        -libm::expm1(log_negative.sum())
     }
 
     #[inline]
