@@ -307,6 +307,15 @@ fn a_key_cannot_forge_a_log_line_or_a_field_of_info() {
         assert!(!shown.contains('=') && shown.len() < 600, "{shown}");
         assert!(shown.chars().all(|character| !character.is_control()), "{shown:?}");
     }
+    for (length, end) in [(128, "k'"), (129, "k...'"), (1000, "k...'")] {
+        run_words(&mut client, &[b"BF.INFO", &long[..length]]).unwrap_err();
+        assert!(info(&mut client, "bf", "bf_last_rejection").contains(end), "{length} bytes");
+    }
+    // All of this would take more than the longest line.
+    let escaped = [0x1B; 128];
+    let error = run_words(&mut client, &[b"BF.INSERT", &escaped[..], &escaped, b"ITEMS", b"a"]).unwrap_err();
+    assert_eq!(error_text(&error), "Unknown argument received");
+    assert!((1000..1100).contains(&info(&mut client, "bf", "bf_last_rejection").len()));
 }
 
 #[test]
