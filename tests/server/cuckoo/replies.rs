@@ -157,3 +157,23 @@ fn a_native_filter_counts_copies_that_a_classic_one_has_no_room_for() {
     assert!(used_memory(&mut client) < before + 64 * MIB);
     assert!(many::<u64>(&mut client, "CF.COUNT", "classic", &[7]) >= 4 * 31);
 }
+
+#[test]
+fn a_converted_filter_keeps_its_items_and_the_time_at_which_it_expires() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    for key in ["volatile", "lasting"] {
+        run(&mut client, &format!("CF.RESERVE {key} 1024 LAYOUT classic")).unwrap();
+        many::<Vec<i64>>(&mut client, "CF.INSERT", key, &[1, 1, 2]);
+    }
+    run(&mut client, "PEXPIREAT volatile 99999999999999").unwrap();
+    let left: i64 = ask(&mut client, "PTTL volatile");
+    for is_first in [true, false] {
+        for key in ["volatile", "lasting"] {
+            assert_eq!(ask::<bool>(&mut client, &format!("CF.CONVERT {key}")), is_first, "{key}");
+            assert_eq!([1, 2].map(|number| many::<u64>(&mut client, "CF.COUNT", key, &[number])), [2, 1], "{key}");
+        }
+    }
+    assert!((left - 1_000_000..=left + 1000).contains(&ask(&mut client, "PTTL volatile")));
+    assert_eq!(ask::<i64>(&mut client, "PTTL lasting"), -1);
+}
