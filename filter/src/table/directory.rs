@@ -239,6 +239,7 @@ mod tests {
         directory.split(last, [Named(2, "10"), Named(2, "11")]);
         assert_eq!(directory.buddy(first), None);
         assert_eq!(directory.buddy(last), Some(&Named(2, "10")));
+        assert!(directory.buckets_mut().eq(&mut [Named(1, "0"), Named(2, "10"), Named(2, "11")]));
         directory.merge_buddies(last, Named(1, "1"));
         assert!(directory.buckets().eq(&[Named(1, "0"), Named(1, "1")]));
         assert_eq!(directory.bytes(), 2 * size_of::<Named>());

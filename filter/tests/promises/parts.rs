@@ -150,7 +150,7 @@ fn a_part_is_accepted_if_a_table_could_have_its_entries_and_only_then() {
             {
                 let slot = random.below(last as u64 + 1) as usize;
                 runs[run][slot] = match random.below(3) {
-                    0 => 0,
+                    0 => runs[run][slot] % (1 << entries.stamp_bits()),
                     1 => runs[run][random.below(last as u64 + 1) as usize],
                     _ => runs[run][slot] ^ 1 << random.below(u64::from(VALUE_BITS + entries.stamp_bits())),
                 };
