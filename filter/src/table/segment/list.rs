@@ -149,9 +149,10 @@ impl Segment {
         0..if !self.bytes().is_empty() { self.groups() } else { 0 }
     }
 
-    /// Returns an iterator over the quotients of some groups that have slots, and their runs.
-    pub(super) fn runs_of(&self, groups: Range<usize>) -> Runs<'_> {
-        Runs { segment: self, groups, group: 0, end: 0, at: 0, zeros: GROUP_QUOTIENTS + 1, first: 0 }
+    /// Returns an iterator over the runs of a group that have slots.
+    pub(super) fn runs_of(&self, group: usize) -> Runs<'_> {
+        let (start, end) = self.bounds(group);
+        Runs { segment: self, group, end: end * 8, at: start * 8, zeros: 0, first: 0 }
     }
 
     /// Returns the size of a segment of this format with `entries` and room for `spare` further slots, in bytes.
@@ -189,50 +190,41 @@ impl Segment {
     }
 }
 
-/// An iterator over the quotients of a segment that have slots, and their runs.
+/// An iterator over the runs of a group that have slots.
 pub(super) struct Runs<'a> {
     segment: &'a Segment,
-    /// The groups after the current one.
-    groups: Range<usize>,
-    /// The current group.
     group: usize,
     /// The end of the group, in bits from the start of the segment.
     end: usize,
     /// The next bit of the group's upper part.
     at: usize,
-    /// The number of the group's zeros before that bit. At the end of the group, it exceeds the number of quotients by
-    /// one.
+    /// The number of the group's zeros before that bit. At the end of the group, it exceeds the number of quotients.
     zeros: u32,
     /// The number of the group's slots before that bit.
     first: usize,
 }
 
 impl Iterator for Runs<'_> {
-    type Item = (u32, Run);
+    type Item = Run;
 
     #[inline]
-    fn next(&mut self) -> Option<(u32, Run)> {
+    fn next(&mut self) -> Option<Run> {
         let bytes = self.segment.bytes();
         loop {
-            if self.zeros > GROUP_QUOTIENTS {
-                self.group = self.groups.next()?;
-                let (start, end) = self.segment.bounds(self.group);
-                self.at = start * 8;
-                self.end = end * 8;
-                self.zeros = 0;
-                self.first = 0;
-            }
             let zeros = zeros_from(bytes, self.at);
             self.at += zeros as usize;
             self.zeros += zeros;
-            if self.zeros > GROUP_QUOTIENTS || zeros == MAX_WIDTH {
+            if self.zeros > GROUP_QUOTIENTS {
+                return None;
+            }
+            if zeros == MAX_WIDTH {
                 continue;
             }
             let len = ones_from(bytes, self.at);
             let run = Run { group: self.group, end: self.end, zero: self.at - 1, first: self.first, len };
             self.at += len;
             self.first += len;
-            return Some((self.group as u32 * GROUP_QUOTIENTS + self.zeros - 1, run));
+            return Some(run);
         }
     }
 }

@@ -115,7 +115,7 @@ impl Segment {
                 sum = sum.saturating_add(of_group);
                 continue;
             }
-            for (_, run) in self.runs_of(group..group.saturating_add(1)) {
+            for run in self.runs_of(group) {
                 if run.len > MAX_RUN {
                     return Ok(None);
                 }
