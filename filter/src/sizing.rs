@@ -29,6 +29,7 @@ mod rates;
 mod search;
 
 use crate::line::BITS_PER_LINE;
+pub(crate) use rates::either;
 use rates::{Fill, ProbesPerBlock, items_offered};
 pub use rates::{power, textbook_bits_per_item, textbook_false_positive_rate};
 use search::{Guarantee, Target};
@@ -138,8 +139,7 @@ impl BlockShape {
         let in_lines =
             |max: u64| targets.into_iter().find_map(|target| target.search(WORDS_PER_LINE, min.min(max), max));
         // One block over the budget still is a good shape, and rounding may need it.
-        let one_more = || in_lines(max + 1);
-        in_lines(max).or_else(one_more).or_else(|| targets[1].over_budget(max))
+        in_lines(max).or_else(|| targets[1].over_budget(max))
     }
 
     /// Returns true if no operation on a layer of this shape can be out of bounds.

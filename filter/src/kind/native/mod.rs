@@ -20,7 +20,7 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
-use crate::sizing::BlockShape;
+use crate::sizing::{BlockShape, either};
 use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{Payload, Position, Sample, Table};
 use layer::{BlockedLayer, BlockedSpec};
@@ -71,7 +71,7 @@ impl NativeFilter {
         let of_table = table.false_positive_rate();
         let memory = table.allocated().saturating_add(size_of::<Table>() as u64);
         prediction.memory = prediction.memory.saturating_add(memory);
-        prediction.false_positive_rate = of_layer + of_table - of_layer * of_table;
+        prediction.false_positive_rate = either(of_layer, of_table);
         prediction.is_estimate = true;
         Ok(prediction)
     }
@@ -228,7 +228,7 @@ impl Kind for NativeFilter {
     fn false_positive_rate_at(&self, _now: u64) -> f64 {
         let of_layer = self.layer.false_positive_rate();
         let of_table = self.table().map_or(0.0, Table::false_positive_rate);
-        of_layer + of_table - of_layer * of_table
+        either(of_layer, of_table)
     }
 
     #[inline]

@@ -21,6 +21,7 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
+use crate::sizing::either;
 use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
 use crate::window::Window;
@@ -94,7 +95,7 @@ impl WindowedFilter {
             let payload = Payload::Slice(Stamps { forgotten: 0, span: window.span() });
             let overflow = fill(Table::growing(rate_of_overflow.max(MIN_ERROR_RATE), payload)?, overflow_items)?;
             memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(overflow.allocated());
-            rate += (1.0 - rate) * overflow.false_positive_rate();
+            rate = either(rate, overflow.false_positive_rate());
         }
         Ok(Prediction { memory, false_positive_rate: rate, is_estimate: true, probes: 1, shape: None })
     }
@@ -325,7 +326,7 @@ impl Kind for WindowedFilter {
         };
         let of_expected = rate(&self.expected, EXPECTED);
         let of_overflow = self.overflow.as_ref().map_or(0.0, |table| rate(table, OVERFLOW));
-        of_expected + of_overflow - of_expected * of_overflow
+        either(of_expected, of_overflow)
     }
 
     #[inline(never)]
