@@ -486,3 +486,12 @@ fn examined(bytes: &[u8], bits: u64) -> u64 {
     }
     low.into()
 }
+
+/// The bits stand for about `1024 / 8 * ln(2 * 1024)` items, which are fewer than each filter says that it has.
+#[test]
+fn a_union_of_which_all_bits_are_set_does_not_have_infinitely_many_items() {
+    let [mut union, mut other] = [0; 2].map(|_| full(4, 5000));
+    codec::load_chunk(&mut other, 129, &[0xFF; 128], Origin::Client, &mut |_| true).unwrap();
+    assert_eq!(union.union_with(&other), Ok(true));
+    assert_eq!(union.len(), 5000);
+}
