@@ -41,7 +41,7 @@ TESTS = (
 # Judge only if all tests are asked for.
 SLOW_TESTS = " --test faults"
 # Statistical tests take minutes.
-SKIPPED = "(rates|adversary|measured)::"
+SKIPPED = "^(forgetting_)?rates::|^adversary::|measured::"
 # Tests without a harness: their name, an argument, and the value of SEEDS.
 SCRIPTS = (
     *(("corpus", target, "") for target in ("commands", "header", "file", "chunks", "forgetting")),
