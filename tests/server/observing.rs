@@ -215,12 +215,23 @@ fn rejected_commands_of_an_append_only_file_are_logged_and_counted_separately() 
     assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 0);
     let folder = server.kill();
     append_to_aof(folder.path(), &[&[b"BF.ADD", b"text", b"a"], &[b"BF.ADD", b"text", b"b"]]);
+    // No server writes these.
+    for name in ["BF.INSERT", "CF.INSERT"] {
+        for option in ["CAPACITY", "NOCREATE"] {
+            append_to_aof(folder.path(), &[&[name.as_bytes(), b"k", option.as_bytes()]]);
+        }
+    }
     let server = setup().on(folder).start();
     let line = "rejected BF.ADD 'text' from the master or the append-only file: WRONGTYPE";
     // Each of them is logged, however little time is between them.
     assert_eq!(server.log().matches(line).count(), 2, "{}", server.log());
+    for name in ["BF.INSERT", "CF.INSERT"] {
+        let line =
+            format!("rejected {name} 'k' from the master or the append-only file: ERR wrong number of arguments");
+        assert_eq!(server.log().matches(&line).count(), 2, "{}", server.log());
+    }
     let mut client = server.connect();
-    assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 2);
+    assert_eq!(info_number(&mut client, "bf", "bf_rejected_replicated"), 6);
     assert_eq!(info(&mut client, "bf", "bf_rejected_key"), "2");
     // Commands of clients are not logged like this, since clients read their replies.
     run(&mut client, "BF.ADD text b").unwrap_err();
