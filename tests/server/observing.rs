@@ -322,11 +322,14 @@ fn a_key_cannot_forge_a_log_line_or_a_field_of_info() {
         run_words(&mut client, &[b"BF.INFO", &long[..length]]).unwrap_err();
         assert!(info(&mut client, "bf", "bf_last_rejection").contains(end), "{length} bytes");
     }
-    // All of this would take more than the longest line.
+    // All of this would take more than the longest line, which may not end within a character.
     let escaped = [0x1B; 128];
-    let error = run_words(&mut client, &[b"BF.INSERT", &escaped[..], &escaped, b"ITEMS", b"a"]).unwrap_err();
-    assert_eq!(error_text(&error), "Unknown argument received");
-    assert!((1000..1100).contains(&info(&mut client, "bf", "bf_last_rejection").len()));
+    for start in [&escaped[..20], b"a", b"ab", b""] {
+        let option = [start, &escaped[..20 - start.len()], "é".repeat(54).as_bytes()].concat();
+        let error = run_words(&mut client, &[b"BF.INSERT", &escaped[..], &option, b"ITEMS", b"a"]).unwrap_err();
+        assert_eq!(error_text(&error), "Unknown argument received");
+        assert!((1000..1100).contains(&info(&mut client, "bf", "bf_last_rejection").len()));
+    }
 }
 
 #[test]
