@@ -239,6 +239,9 @@ class Build:
             if mutant.body and mutant.body.const and mutant.function.split("::")[-1] in called
         }
         culprits = {mutant for error in errors for mutant in self.culprits(error)} - constant
+        if len(self.mutants) == 1:
+            # Its error may be elsewhere, such as a computation of a constant that does not end.
+            culprits = set(self.mutants)
         if not culprits | constant:
             sys.exit(done.stderr.decode() + "".join(error["rendered"] for error in errors))
         self.unviable += culprits
