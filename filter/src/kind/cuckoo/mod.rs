@@ -99,6 +99,15 @@ impl CuckooSpec {
         let compared = 2.0 * f64::from(self.bucket_size) * fill;
         -libm::expm1(compared * libm::log1p(-1.0 / FINGERPRINTS as f64))
     }
+
+    /// Takes from `left` the items with which a layer of `slots` slots is filled up to `load`. Returns the logarithm of
+    /// the probability that the layer has no false positive.
+    fn fill(&self, left: &mut f64, slots: u64, load: f64) -> f64 {
+        let slots = slots as f64;
+        let in_layer = left.min(load * slots);
+        *left -= in_layer;
+        libm::log1p(-self.false_positive_rate(in_layer / slots))
+    }
 }
 
 /// A chain of layers, oldest first, with their common parameters and counts.
@@ -128,10 +137,8 @@ impl CuckooFilter {
         let mut log_negative = 0.0;
         loop {
             let slots = layer.checked_slots().ok_or(Error::OutOfMemory)?;
-            let in_layer = left.min(LOAD * slots as f64);
-            log_negative += libm::log1p(-spec.false_positive_rate(in_layer / slots as f64));
+            log_negative += spec.fill(&mut left, slots, LOAD);
             memory = memory.saturating_add(slots).saturating_add(size_of::<CuckooLayer>() as u64);
-            left -= in_layer;
             if left < 1.0 {
                 break;
             }
@@ -396,12 +403,8 @@ impl Kind for CuckooFilter {
         // Without removals, all layers but the newest are full.
         let load = self.fill().max(LOAD);
         let mut left = self.items as f64;
-        let log_negative = self.layers.iter().map(|layer| {
-            let slots = layer.slots().len().max(1) as f64;
-            let in_layer = left.min(load * slots);
-            left -= in_layer;
-            libm::log1p(-self.spec.false_positive_rate(in_layer / slots))
-        });
+        let slots = self.layers.iter().map(|layer| layer.slots().len().max(1) as u64);
+        let log_negative = slots.map(|slots| self.spec.fill(&mut left, slots, load));
         -libm::expm1(log_negative.sum())
     }
 
