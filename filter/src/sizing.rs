@@ -136,10 +136,9 @@ impl BlockShape {
             // Rounded down to whole lines, so that the layer is no larger than RedisBloom's.
             Budget::RedisBloom { .. } => blocks_for(limit)?.min(words / u64::from(WORDS_PER_LINE)),
         };
-        let in_lines =
-            |max: u64| targets.into_iter().find_map(|target| target.search(WORDS_PER_LINE, min.min(max), max));
-        // One block over the budget still is a good shape, and rounding may need it.
-        in_lines(max).or_else(|| targets[1].over_budget(max))
+        let in_budget = targets.into_iter().find_map(|target| target.search(WORDS_PER_LINE, min.min(max), max));
+        // Rounding may need one block more.
+        in_budget.or_else(|| targets[1].over_budget(max))
     }
 
     /// Returns true if no operation on a layer of this shape can be out of bounds.
