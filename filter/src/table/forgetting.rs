@@ -235,12 +235,9 @@ impl Table {
 mod tests {
     use super::*;
     use crate::error::Error::{CannotGrow, OutOfMemory};
-    use crate::table::tests::hash;
+    use crate::table::tests::{growing, hash, reloaded};
 
-    /// Returns a growing table that forgets. No item of these tests is a false positive.
-    fn growing() -> Table {
-        Table::growing(1e-12, Payload::Slice(Stamps { forgotten: 0, span: 4 })).unwrap()
-    }
+    const FORGETTING: Payload = Payload::Slice(Stamps { forgotten: 0, span: 4 });
 
     /// Adds an item to a slice, and then forgets slices up to `forgotten`.
     fn add(table: &mut Table, hash: Hash, slice: u64, forgotten: u64, admit: Admit<'_>) -> Result<AddOutcome, Error> {
@@ -269,16 +266,14 @@ mod tests {
 
     /// Panics unless the table can be loaded, and its sums are those of its entries.
     fn assert_sums_are_right(table: &Table) {
-        let mut loaded = Table::new(table.addressing(), table.payload()).unwrap();
-        let part = table.encode_part(0, usize::MAX).unwrap().unwrap();
-        assert_eq!(loaded.add_part(&part, &mut |_bytes| true), Ok(true));
+        let loaded = reloaded(table);
         assert_eq!((loaded.slots(), loaded.allocated()), (table.slots(), table.allocated()));
         assert_eq!(loaded.false_positive_rate(), table.false_positive_rate());
     }
 
     #[test]
     fn a_segment_full_of_forgotten_slots_needs_no_memory_for_another_item() {
-        let mut table = growing();
+        let mut table = growing(FORGETTING);
         fill(&mut table, 1, (0, 1), 0..64);
         fill(&mut table, 3, (1, 1), 0..64);
         assert_eq!(table.slots(), table.quotients());
@@ -289,13 +284,13 @@ mod tests {
 
     #[test]
     fn a_failed_addition_forgets_nothing_unless_it_dropped_slots() {
-        let mut table = growing();
+        let mut table = growing(FORGETTING);
         fill(&mut table, 3, (0, 0), 0..128);
         assert_eq!(add(&mut table, hash(0, 0, 128), 4, 1, &mut |_bytes| false), Err(OutOfMemory));
         assert_eq!(table.forgotten(), 0);
 
         // A run that is full, and a slot in the same group.
-        let mut table = growing();
+        let mut table = growing(FORGETTING);
         fill(&mut table, 1, (1, 5), 0..1);
         fill(&mut table, 3, (0, 30), 0..256);
         assert_eq!(add(&mut table, hash(0, 30, 256), 4, 1, &mut |_bytes| true), Err(CannotGrow));
@@ -305,7 +300,7 @@ mod tests {
 
     #[test]
     fn forgotten_items_stay_forgotten_when_the_table_is_halved() {
-        let mut table = growing();
+        let mut table = growing(FORGETTING);
         fill(&mut table, 1, (0, 0), 0..3000);
         fill(&mut table, 2, (0, 0), 3000..6000);
         fill(&mut table, 3, (0, 0), 6000..6100);
@@ -319,7 +314,7 @@ mod tests {
     /// A master and its replicas must halve at the same sizes.
     #[test]
     fn segments_are_merged_when_a_sparse_one_loses_slots() {
-        let mut table = growing();
+        let mut table = growing(FORGETTING);
         fill(&mut table, 3, (0, 1), 0..2);
         fill(&mut table, 1, (1, 1), 2..500);
         fill(&mut table, 2, (1, 1), 500..520);

@@ -378,19 +378,10 @@ impl Table {
 mod tests {
     use super::*;
     use crate::hash::GOLDEN;
-    use crate::table::tests::hash;
-
-    fn growing(payload: Payload) -> Table {
-        // No item of these tests is a false positive.
-        Table::growing(1e-12, payload).unwrap()
-    }
+    use crate::table::tests::{growing, hash, reloaded};
 
     fn add(table: &mut Table, hash: Hash) {
         table.add(hash, &mut |_bytes| true).unwrap();
-    }
-
-    fn whole(table: &Table) -> Option<Vec<u8>> {
-        table.encode_part(0, usize::MAX).unwrap()
     }
 
     /// Segments split by their own slots, so that a part of one table can be deeper than that of the other, or empty.
@@ -423,8 +414,7 @@ mod tests {
                 }
                 let [own, added] = [one, other].map(|table| tables[table].occurrences());
                 assert_eq!(union.occurrences(), own + times * added);
-                let mut loaded = growing(payload);
-                loaded.add_part(&whole(&union).unwrap(), &mut |_bytes| true).unwrap();
+                let loaded = reloaded(&union);
                 assert_eq!(
                     (loaded.allocated(), loaded.slots(), loaded.coverage.0 == union.coverage.0),
                     (union.allocated(), union.slots(), true)
@@ -465,8 +455,7 @@ mod tests {
             table.add_prefix(hash(prefix, BITS, 0), BITS, &mut |_bytes| true).unwrap();
         }
         assert!((0..20_000).all(|prefix| table.count(hash(prefix, BITS, 0)) == 1));
-        let mut loaded = growing(Payload::Count);
-        assert_eq!(loaded.add_part(&whole(&table).unwrap(), &mut |_bytes| true), Ok(true));
+        reloaded(&table);
     }
 
     #[test]

@@ -424,6 +424,19 @@ mod tests {
         Hash { first: prefix.checked_shl(u64::BITS - length).unwrap_or(0) | rest, second }
     }
 
+    /// Returns a growing table in which no item of these tests is a false positive.
+    pub(super) fn growing(payload: Payload) -> Table {
+        Table::growing(1e-12, payload).unwrap()
+    }
+
+    /// Returns a table with items that was stored and loaded.
+    pub(super) fn reloaded(table: &Table) -> Table {
+        let mut loaded = Table::new(table.addressing(), table.payload()).unwrap();
+        let part = table.encode_part(0, usize::MAX).unwrap().unwrap();
+        assert_eq!(loaded.add_part(&part, &mut |_bytes| true), Ok(true));
+        loaded
+    }
+
     /// Otherwise, a thousand of them could double the directory.
     #[test]
     fn items_whose_hashes_begin_with_the_same_bits_are_rejected_before_they_take_much_memory() {
@@ -452,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_segment_is_not_merged_with_a_part_of_its_buddy() {
-        let mut table = Table::growing(1e-12, Payload::Count).unwrap();
+        let mut table = growing(Payload::Count);
         let items = [(0, 1, 1000), (0b10, 2, 100), (0b11, 2, 2000)];
         let hashes =
             || items.into_iter().flat_map(|(prefix, length, items)| (0..items).map(move |n| hash(prefix, length, n)));
@@ -467,7 +480,7 @@ mod tests {
     #[test]
     fn a_table_takes_as_much_memory_when_its_items_came_and_went_as_when_it_is_loaded() {
         const ITEMS: u64 = 4000;
-        let mut table = Table::growing(1e-12, Payload::Count).unwrap();
+        let mut table = growing(Payload::Count);
         for hash in (0..ITEMS).flat_map(|number| [0, 1].map(|prefix| hash(prefix, 6, number))) {
             table.add(hash, &mut |_bytes| true).unwrap();
         }
@@ -475,9 +488,7 @@ mod tests {
         // Some segments of a page merge, and others stay deep.
         for number in 0..2 * ITEMS {
             if number % 100 == 0 {
-                let mut loaded = Table::growing(1e-12, Payload::Count).unwrap();
-                let part = table.encode_part(0, usize::MAX).unwrap().unwrap();
-                loaded.add_part(&part, &mut |_bytes| true).unwrap();
+                let loaded = reloaded(&table);
                 assert_eq!((loaded.segments, loaded.segment_bytes), (table.segments, table.segment_bytes));
                 assert_eq!(loaded.directory_bytes, table.directory_bytes, "without {number} items");
             }

@@ -120,18 +120,13 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::hash;
-
-    fn growing() -> Table {
-        // No item of these tests is a false positive.
-        Table::growing(1e-12, Payload::Count).unwrap()
-    }
+    use crate::table::tests::{growing, hash};
 
     /// Other items may match the shorter entry.
     #[test]
     fn the_longest_entry_that_matches_is_removed() {
         for lengths in [[12, 20, 30], [30, 20, 12], [20, 30, 12]] {
-            let mut table = growing();
+            let mut table = growing(Payload::Count);
             for length in lengths {
                 table.add_prefix(hash(0, length, 1), length, &mut |_bytes| true).unwrap();
             }
@@ -146,7 +141,7 @@ mod tests {
     /// A master and its replicas must halve at the same sizes.
     #[test]
     fn segments_are_merged_when_a_sparse_one_loses_slots() {
-        let mut table = growing();
+        let mut table = growing(Payload::Count);
         for hash in [hash(0, 1, 1); 4].into_iter().chain((0..2048).map(|number| hash(1, 1, number))) {
             table.add(hash, &mut |_bytes| true).unwrap();
         }
