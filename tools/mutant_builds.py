@@ -30,7 +30,6 @@ CASES = {
     "RUST_MIN_STACK": str(1 << 26),
 }
 
-
 # The packages whose sources are changed.
 CRATES = ("filter/src", "src")
 # The tests of the library and of the module, in the mock server and in real ones.
