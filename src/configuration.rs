@@ -314,13 +314,11 @@ pub(crate) fn register(ctx: &Context) -> bool {
     if !feature::CONFIG.is_offered() {
         return true;
     }
-    let mut registered = register_error_rate(ctx, &Registration::of(ERROR_RATE_NAME, Some(REDIS_8_ERROR_RATE_NAME)));
-    registered &=
-        NUMBERS.into_iter().all(|number| number.register(ctx, &Registration::of(number.name, number.redis_8_name)));
-    registered &= CHOICES.into_iter().all(|choice| choice.register(ctx));
-    // SAFETY: the context is alive.
-    registered &= unsafe { call!(RedisModule_LoadConfigs(ctx.as_raw())) } == OK;
-    registered
+    register_error_rate(ctx, &Registration::of(ERROR_RATE_NAME, Some(REDIS_8_ERROR_RATE_NAME)))
+        && NUMBERS.into_iter().all(|number| number.register(ctx, &Registration::of(number.name, number.redis_8_name)))
+        && CHOICES.into_iter().all(|choice| choice.register(ctx))
+        // SAFETY: the context is alive.
+        && unsafe { call!(RedisModule_LoadConfigs(ctx.as_raw())) } == OK
 }
 
 /// The name under which a setting is registered, and its flags.

@@ -215,7 +215,9 @@ pub(super) fn register(ctx: &Context, family: &Family, commands: &[Command]) -> 
     }
     let is_beside_another = !names().are_usual();
     for command in commands.iter().filter(|command| command.access != Access::Import || is_beside_another) {
-        command.register(ctx).ok_or(command.route.name())?;
+        if !command.register(ctx) {
+            return Err(command.route.name());
+        }
     }
     Ok(())
 }
@@ -228,7 +230,7 @@ fn add_category(ctx: &Context, name: &CStr) -> bool {
 }
 
 impl Command {
-    fn register(&self, ctx: &Context) -> Option<()> {
+    fn register(&self, ctx: &Context) -> bool {
         let name = self.route.name().as_ptr();
         let flags = self.flags();
         let callback = Some(self.callback);
@@ -237,18 +239,15 @@ impl Command {
         // the server expects.
         let status =
             unsafe { call!(RedisModule_CreateCommand(ctx.as_raw(), name, callback, flags.as_ptr(), 1, last_key, 1)) };
-        if status != OK {
-            return None;
-        }
         // SAFETY: the context is alive, and the name ends with a NUL. The command exists until the module is unloaded.
         let command = || unsafe { call!(RedisModule_GetCommand(ctx.as_raw(), name)) };
-        // SAFETY: this is a command of ours.
-        let described = !feature::COMMAND_INFO.is_offered() || unsafe { self.describe(command()) };
         let categories = self.categories();
-        let in_categories = !feature::ACL_CATEGORIES.is_offered()
-            // SAFETY: this is a command of ours, and the names end with a NUL.
-            || unsafe { call!(RedisModule_SetCommandACLCategories(command(), categories.as_ptr())) } == OK;
-        (described && in_categories).then_some(())
+        status == OK
+            // SAFETY: this is a command of ours.
+            && (!feature::COMMAND_INFO.is_offered() || unsafe { self.describe(command()) })
+            && (!feature::ACL_CATEGORIES.is_offered()
+                // SAFETY: this is a command of ours, and the names end with a NUL.
+                || unsafe { call!(RedisModule_SetCommandACLCategories(command(), categories.as_ptr())) } == OK)
     }
 
     fn flags(&self) -> CString {

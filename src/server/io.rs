@@ -135,13 +135,8 @@ impl Sink for Io<'_> {
 
     fn string(&mut self, bytes: &[u8]) {
         // Servers before Redis 7.0 parse a short string as a number, and expect a zero after it, even if it is empty.
-        let mut terminated = [0; MAX_NUMBER_LEN + 1];
-        let start = if bytes.len() <= MAX_NUMBER_LEN {
-            terminated[..bytes.len()].copy_from_slice(bytes);
-            terminated.as_ptr()
-        } else {
-            bytes.as_ptr()
-        };
+        let terminated = (bytes.len() <= MAX_NUMBER_LEN).then(|| [bytes, &[0]].concat());
+        let start = terminated.as_deref().unwrap_or(bytes).as_ptr();
         // SAFETY: the file is open, and the server copies the bytes.
         unsafe { call!(RedisModule_SaveStringBuffer(self.io, start.cast(), bytes.len())) };
     }
