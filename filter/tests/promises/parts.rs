@@ -175,6 +175,27 @@ fn a_part_is_accepted_if_a_table_could_have_its_entries_and_only_then() {
 }
 
 #[test]
+fn a_part_with_one_run_is_accepted_if_its_entries_are_remembered_and_differ() {
+    let stamped = |value: u64, slice: u64| (value << 2) + slice % 4;
+    for (entries, run, is_valid) in [
+        (Entries::Set, vec![7, 3], true),
+        (Entries::Set, vec![7, 7], false),
+        (Entries::Counted, vec![7, 7], true),
+        (Entries::Counted, vec![7, 7, 7], false),
+        (Entries::Counted, vec![7, 3, 7], false),
+        (Entries::Stamped, vec![stamped(7, 6), stamped(3, 8)], true),
+        (Entries::Stamped, vec![stamped(7, 6), stamped(7, 8)], false),
+        (Entries::Stamped, vec![stamped(7, 9)], false),
+    ] {
+        let mut runs = vec![Vec::new(); 128];
+        runs[100] = run;
+        let mut table = Table::growing(0.5, entries.payload()).unwrap();
+        let added = table.add_part(&entries.part_of(&runs), &mut |_bytes| true);
+        assert_eq!(added.is_ok(), is_valid, "{entries:?}: {:?}", runs[100]);
+    }
+}
+
+#[test]
 fn a_part_with_a_run_that_is_too_long_is_rejected() {
     for (entries, shift) in [(Entries::Set, 0), (Entries::Counted, 0), (Entries::Stamped, 2)] {
         for (length, is_valid) in [(256, true), (257, false)] {

@@ -192,6 +192,20 @@ fn the_directory_of_a_large_table_is_asked_for() {
     assert!(matches!(Table::fixed(1 << 40, 0.01, Payload::Count), Err(Error::OutOfMemory)));
 }
 
+/// A load is admitted by the memory that the header announces.
+#[test]
+fn the_announced_memory_is_that_of_the_loaded_table() {
+    for growing in [true, false] {
+        let mut table = new(0.0001, 400_000, growing, Payload::Nothing);
+        for number in 0..400_000 {
+            add(&mut table, number);
+        }
+        let announced = Table::bytes_for(table.addressing(), table.payload(), table.segments(), table.slots());
+        let ratio = announced as f64 / table.allocated() as f64;
+        assert!((0.9..1.1).contains(&ratio), "{ratio} with {} segments", table.segments());
+    }
+}
+
 /// A decoded table has the counts of its header, which may be forged.
 #[test]
 fn a_table_with_forged_counts_is_empty_when_its_entries_are_gone() {

@@ -219,8 +219,8 @@ impl WindowedFilter {
         self.overflow.as_ref().map_or(0, |table| table.forgotten()).max(self.expected.forgotten())
     }
 
-    /// Drops the forgotten slots of one group in each table with many of them. Frees the memory of a table that has
-    /// become empty.
+    /// Drops the forgotten slots of one group in each table with many of them. Frees the overflow table when it has no
+    /// more items.
     ///
     /// In a steady stream, additions reach most groups within a slice, and this sweep has nothing to do.
     fn sweep(&mut self) {
@@ -229,10 +229,6 @@ impl WindowedFilter {
             |table: &Table, items: u64| table.slots() > items.saturating_add(items / 4).saturating_add(UNSWEPT_SLOTS);
         if has_many(&self.expected, items[EXPECTED]) {
             self.sweep_positions[EXPECTED] = self.expected.sweep(self.sweep_positions[EXPECTED]);
-        }
-        if self.expected.slots() == 0 && (self.expected.segments() > 1 || self.sweep_positions[EXPECTED] > 0) {
-            self.expected.clear();
-            self.sweep_positions[EXPECTED] = 0;
         }
         let Some(overflow) = &mut self.overflow else { return };
         if has_many(overflow, items[OVERFLOW]) {
@@ -264,8 +260,7 @@ impl Kind for WindowedFilter {
         let stamps = Stamps { forgotten: 0, span: window.span() };
         let expected = Table::new(self.expected.addressing(), Payload::Slice(stamps))?;
         let slices = Slices::new(window, self.capacity)?;
-        WindowedFilter { slices, expected, overflow: None, sweep_positions: [0; 2], history: 0, ..*self }
-            .admitted(admit)
+        WindowedFilter { slices, expected, overflow: None, history: 0, ..*self }.admitted(admit)
     }
 
     fn try_clone(&self) -> Result<WindowedFilter, Error> {

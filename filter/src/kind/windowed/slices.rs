@@ -391,13 +391,14 @@ impl Slices {
     /// is that of the addition.
     pub fn add(&mut self, slice: u64, table: usize) {
         debug_assert!(slice > self.forgotten, "an item in the forgotten slice {slice}");
-        while self.newest() < slice && self.len < self.slices.len() {
+        while self.newest() < slice {
             let until = match self.window {
                 Window { length: None, .. } => u64::MAX,
                 Window { rolling: false, .. } => self.end_of(self.newest().saturating_add(1)),
                 Window { rolling: true, .. } => self.end_if_begun(self.latest),
             };
-            self.slices[self.len] = Slice { until, items: [0; TABLES] };
+            let Some(unused) = self.slices.get_mut(self.len) else { break };
+            *unused = Slice { until, items: [0; TABLES] };
             self.len = self.len.saturating_add(1);
         }
         if let Some(slice) = self.slice_mut(slice) {
@@ -436,5 +437,45 @@ impl Slices {
     pub unsafe fn relocate(&mut self, relocate: impl Fn(std::ptr::NonNull<u8>) -> Option<std::ptr::NonNull<u8>>) {
         // SAFETY: as promised by the caller.
         unsafe { relocate_slice(&mut self.slices, relocate) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the slices of a filter that forgets by time and by number, with 5 items in a full slice.
+    fn rolling() -> Slices {
+        let window = Window { length: NonZeroU64::new(1000), slices: 4, refresh: true, rolling: true };
+        Slices::new(window, 20).expect("slices")
+    }
+
+    /// Adds an item at a time. Returns the slice that gets it.
+    fn add(slices: &mut Slices, clock: u64) -> u64 {
+        let Step { forgotten, slice } = slices.step(clock, None, slices.room().saturating_sub(1)).expect("a step");
+        slices.advance(clock, forgotten);
+        slices.add(slice, 0);
+        slice
+    }
+
+    #[test]
+    fn a_slice_begins_when_the_last_one_is_full_or_over() {
+        let mut slices = rolling();
+        let numbers: Vec<u64> = (0..12).map(|_| add(&mut slices, 5000)).collect();
+        assert_eq!(numbers, [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3]);
+        assert_eq!([5249, 5250, 5499, 5500].map(|clock| add(&mut slices, clock)), [3, 4, 4, 5]);
+    }
+
+    #[test]
+    fn slices_that_renewed_items_have_left_are_forgotten() {
+        let mut slices = rolling();
+        let mut last = [0; 5];
+        for number in 0..200 {
+            let item: &mut u64 = &mut last[number % 5];
+            let from = std::mem::replace(item, add(&mut slices, 5000));
+            slices.remove(from, 0);
+            assert_eq!(slices.items(), [5.min(number as u64 + 1), 0]);
+            assert!(slices.remembered().len() <= 3, "{:?}", slices.remembered());
+        }
     }
 }
