@@ -1,8 +1,7 @@
 //! A group of servers: a master and its replicas. They reach each other through links that can be cut, one for each
 //! pair, and each server has a clock of its own.
 
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -13,7 +12,7 @@ use tempfile::TempDir;
 
 use models::history::Action;
 use models::random::Random;
-use testkit::modules::false_clock;
+use testkit::clock::{set_offset, with_false_clock};
 use testkit::proxy::{Direction, Proxy};
 use testkit::replication::start_replica;
 use testkit::server::{wait_until, with_debug};
@@ -88,7 +87,7 @@ impl Group {
         let kinds = (0..USED_KINDS).map(|index| &KINDS[(first + index * step) % KINDS.len()]).collect();
         let clocks = TempDir::new().expect("a temporary folder");
         let record = Record::new(size);
-        (0..size).for_each(|server| set_clock(clocks.path(), server, 0));
+        (0..size).for_each(|server| set_offset(&clock_file(clocks.path(), server), 0));
         let setup = |server| setup(&settings, clocks.path(), server);
         let master = setup(0).start();
         let mut servers = vec![master];
@@ -255,7 +254,7 @@ impl Group {
 
     /// Lets a server's clock jump to the true time and an offset in milliseconds.
     pub(crate) fn turn_clock(&self, server: usize, offset: i64) {
-        self.record.turn_clock(server, offset, || set_clock(self.clocks.path(), server, offset));
+        self.record.turn_clock(server, offset, || set_offset(&clock_file(self.clocks.path(), server), offset));
     }
 
     /// Notes what may not happen.
@@ -292,20 +291,10 @@ impl Group {
 }
 
 fn setup(settings: &[String], clocks: &Path, server: usize) -> Setup {
-    let environment = [
-        format!("LD_PRELOAD={}", false_clock().display()),
-        format!("FALSE_CLOCK_FILE={}", clock_file(clocks, server).display()),
-    ];
-    let setup = with_debug(Setup::oxbloom()).under(["env".to_owned()].into_iter().chain(environment).collect());
+    let setup = with_false_clock(with_debug(Setup::oxbloom()), &clock_file(clocks, server));
     settings.iter().fold(setup, |setup, line| setup.set(line))
 }
 
 fn clock_file(clocks: &Path, server: usize) -> PathBuf {
     clocks.join(server.to_string())
-}
-
-/// Sets the offset of a server's clock. The server has the file in memory, so it must not be replaced.
-fn set_clock(clocks: &Path, server: usize, offset: i64) {
-    let file = File::options().create(true).truncate(false).write(true).open(clock_file(clocks, server));
-    file.and_then(|file| file.write_all_at(&offset.to_ne_bytes(), 0)).expect("a file");
 }

@@ -234,7 +234,7 @@ fn our_filters_stay_without_redisbloom_and_without_the_prefix() {
     client.run("DEL theirs their-cuckoo");
     assert_eq!(client.run("SAVE"), Reply::simple("OK"));
     let before = digest(&mut client);
-    for (arguments, prefix) in [("prefix OX", "OX"), ("prefix Other name other", "OTHER"), ("", "")] {
+    for (arguments, prefix) in [("prefix OX", "OX"), ("prefix Other_2 name oth-er", "OTHER_2"), ("", "")] {
         let alone = with_debug(Setup::oxbloom().module_arguments(arguments)).on(copy_of(server.folder())).start();
         let mut client = Wire::resp2(&alone);
         check(&mut client, prefix, our_filters());

@@ -10,7 +10,7 @@ use testkit::filter_model::{Family, FilterModel, native_in_four_chunks, various}
 use testkit::info::{
     CUCKOO_LAYOUTS, LAYOUTS, Sums, add_gauges, digest_of, info, info_number, layout_of, reserving, used_memory,
 };
-use testkit::payload::Payload;
+use testkit::payload::{Part, Payload};
 use testkit::server::{wait_until, with_debug};
 use testkit::{Setup, ask, error, error_text, payload, run, run_words};
 
@@ -337,6 +337,27 @@ fn payloads_with_swapped_chunks_or_flipped_bits_are_rejected() {
     let rejected = restore(&mut client, "flipped", "0", &payload.seal(&flipped), &[]);
     assert_eq!(rejected, Err("ERR Bad data format".to_owned()));
     restore(&mut client, "whole", "0", &payload.seal(&payload.body), &[]).unwrap();
+}
+
+/// In place of a value of another type, the server hands over 0, and marks the file.
+#[test]
+fn a_value_of_another_type_is_damage_and_not_zero_or_a_lack_of_memory() {
+    let server = Setup::oxbloom().set("rdbcompression no").start();
+    let mut client = server.connect();
+    run(&mut client, "BF.RESERVE key 0.01 100 LAYOUT classic").unwrap();
+    let payload = Payload::parse(&dump(&mut client, "key"));
+    let parts = payload.parts();
+    let [.., Part::String(_), Part::Unsigned(0)] = parts[..] else { panic!("{parts:?}") };
+    let mut without_bits = parts.clone();
+    without_bits[parts.len() - 2] = Part::Unsigned(0);
+    // A string in place of the last number, cut off after its code, so that the code of the end follows.
+    let mut without_number = payload.body.clone();
+    without_number.drain(payload.body.len() - 2..payload.body.len() - 1);
+    without_number[payload.body.len() - 3] = 5;
+    for forged in [payload.with_parts(payload.encoding(), &without_bits), payload.seal(&without_number)] {
+        assert_eq!(restore(&mut client, "forged", "0", &forged, &[]), Err("ERR Bad data format".to_owned()));
+    }
+    assert_eq!(server.log().matches("rejected a filter in a file or payload: damaged data").count(), 2);
 }
 
 /// Raises the version of a header, which is at a place, and renews its checksum.

@@ -7,7 +7,7 @@ use oxbloom_filter::internals::codec::valkey::encode_payload;
 use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Layout};
 use testkit::filter_model::Family;
 use testkit::info::digest_of;
-use testkit::modules::valkey_bloom;
+use testkit::modules::{oxbloom_with_faults, redisbloom, valkey_bloom};
 use testkit::persistence::aof_commands;
 use testkit::replication::{start_replica, wait_for_replica};
 use testkit::server::{server_version, with_debug};
@@ -248,6 +248,37 @@ fn a_write_to_the_source_during_an_import_is_noticed() {
 }
 
 #[test]
+fn the_verdict_counts_the_compared_items_that_both_filters_have() {
+    let server = both().start();
+    let mut client = Wire::resp2(&server);
+    let sample = (1..=1000u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_string());
+    let sample: Vec<String> = sample.collect();
+    for found in [0, 1, 700, 1000] {
+        client.run("FLUSHALL");
+        client.run("BF.RESERVE source 0.0000001 1000");
+        sample[..found]
+            .iter()
+            .for_each(|item| assert_eq!(client.run(&format!("BF.ADD source {item}")), Reply::Integer(1)));
+        let (_, verdict) = import(&mut client, Family::Bloom, "source new");
+        assert_eq!(verdict.field("Items found in both").integer(), found as i64);
+    }
+}
+
+/// The unfinished filters are keys, so a client can give them any cursor.
+#[test]
+fn a_cursor_beyond_its_chunk_is_rejected() {
+    let server = both().start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.ADD source item");
+    let (next, _) = step(&mut client, Family::Bloom, "source new", "0").expect("a step");
+    let beyond = next.parse::<u64>().expect("a number") + 1;
+    assert_eq!(client.run(&format!("RENAME {{new}}:import:{next} {{new}}:import:{beyond}")), Reply::simple("OK"));
+    let rejected = client.run(&format!("OXBF.IMPORT source new CURSOR {beyond}"));
+    assert_eq!(rejected, Reply::error("ERR received bad data"));
+    assert_eq!(client.run("EXISTS new"), Reply::Integer(0));
+}
+
+#[test]
 fn errors_say_what_to_do_and_change_nothing() {
     let server = both().start();
     let mut client = Wire::resp2(&server);
@@ -299,6 +330,20 @@ fn a_limit_of_memory_stops_an_import() {
                  smaller capacity";
     assert_eq!(client.run("OXBF.IMPORT source new"), Reply::error(limit));
     assert_eq!(client.run("DBSIZE"), Reply::Integer(1));
+}
+
+/// The server exits if it has no memory for the reply to SCANDUMP.
+#[test]
+fn an_import_asks_for_the_memory_of_a_whole_chunk_first() {
+    let faulty = format!("loadmodule {} prefix OX", oxbloom_with_faults().display());
+    let server = Setup::with_module(redisbloom()).set(faulty).start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.ADD source item");
+    let no_memory = "ERR Insufficient memory: the system has no more, add memory or delete keys";
+    client.run(&format!("OXBF.STARVE key 1 {}", 32 << 20));
+    assert_eq!(client.run("OXBF.IMPORT source new"), Reply::error(no_memory));
+    assert_eq!(client.run("DBSIZE"), Reply::Integer(1));
+    import(&mut client, Family::Bloom, "source new");
 }
 
 #[test]
@@ -387,4 +432,9 @@ fn in_a_cluster_both_keys_are_in_one_slot() {
     import(&mut client, Family::Bloom, "{tag}source tag");
     let reply = client.run("COMMAND GETKEYS OXBF.IMPORT source new CURSOR 32");
     assert_eq!(reply, Reply::Array(vec![Reply::bulk("source"), Reply::bulk("new")]));
+    if server_version() >= (7, 0) {
+        let info = client.run("COMMAND INFO OXBF.IMPORT").elements()[0].elements()[8].clone();
+        let places = info.elements().iter().map(|key| key.field("begin_search").field("spec").field("index").integer());
+        assert!(places.eq([1, 2]), "{info:?}");
+    }
 }

@@ -61,7 +61,9 @@ fn a_filter_that_would_exceed_maxmemory_is_not_created() {
             assert!(rejection == *expected || expected.is_empty(), "{rejection}");
         }
     }
-    assert!(server.log().contains("rejected a filter in a file or payload: not enough memory"));
+    let (_, limit) = create::MAXMEMORY.split_once(": ").expect("a limit");
+    let reason = format!("rejected a filter in a file or payload: not enough memory, {limit} (key 'new')");
+    assert!(server.log().contains(&reason), "{}", server.log());
     assert_eq!(ask::<u64>(&mut client, "EXISTS new"), 0);
     assert_eq!((digest(&mut client), model.observe(&mut client)), before);
     // A filter that fits is admitted.

@@ -27,6 +27,9 @@ fn remedy((written, ours): (&str, &str)) -> String {
     }
 }
 
+/// The code in a snapshot before a field that belongs to a data type.
+const AUXILIARY_FIELD: u8 = 247;
+
 /// Returns true if the server writes the prefix into snapshots.
 fn writes_prefix() -> bool {
     server_version() >= (7, 2)
@@ -63,7 +66,14 @@ fn a_snapshot_loads_with_any_prefix_and_without_complaint() {
     for (written, ours) in PAIRS.into_iter().chain([("OX", "OX"), ("", "")]) {
         let server = with(written).start();
         add(&server, written, "key");
-        assert_eq!(Wire::resp2(&server).run("SAVE"), Reply::simple("OK"));
+        let mut client = Wire::resp2(&server);
+        assert_eq!(client.run("SAVE"), Reply::simple("OK"));
+        // One field, of the data type of native filters.
+        let data_type = client.run("DUMP key").bytes()[1..10].to_vec();
+        let field = [&[AUXILIARY_FIELD][..], &data_type].concat();
+        let snapshot = std::fs::read(server.folder().join("dump.rdb")).expect("a snapshot");
+        let fields = snapshot.windows(field.len()).filter(|bytes| *bytes == field).count();
+        assert_eq!(fields, usize::from(writes_prefix() && !written.is_empty()), "{written}");
         let loaded = with(ours).set("repl-diskless-sync-delay 0").on(copy_of(server.folder())).start();
         assert_eq!(Wire::resp2(&loaded).run(&format!("{ours}BF.EXISTS key item")), Reply::Integer(1));
         assert!(!loaded.log().contains("prefix"), "{}", loaded.log());

@@ -185,8 +185,8 @@ fn the_server_exits_at_a_damaged_chunk_whatever_the_key_holds() {
     }
 }
 
-/// Commands as RedisBloom writes them to its append-only file. It never writes the last one.
-const REDISBLOOM_LINES: [&str; 7] = [
+/// Commands as RedisBloom writes them to its append-only file. It never writes the last two.
+const REDISBLOOM_LINES: [&str; 8] = [
     "BF.RESERVE reserved 0.01 100",
     "BF.RESERVE native 0.01 100 LAYOUT native",
     "BF.INSERT inserted CAPACITY 7 ITEMS a b c",
@@ -194,6 +194,7 @@ const REDISBLOOM_LINES: [&str; 7] = [
     "BF.ADD added item",
     "BF.MADD several a b c",
     "BF.INSERT seeded COUNTING NONSCALING ITEMS a",
+    "BF.INSERT absent NOCREATE ITEMS a",
 ];
 
 /// Starts a server on an append-only file with these commands, as if RedisBloom had written them.
@@ -233,9 +234,9 @@ fn filters_from_redisbloom_are_classic_whatever_the_settings_are() {
 #[test]
 fn options_that_only_we_have_are_not_recognized_in_commands_from_redisbloom() {
     // RedisBloom reads COUNTING as CAPACITY, and rejects the command, since NONSCALING is not a number. So it never
-    // writes this.
+    // writes this. Nor does it write commands that found no filter.
     let server = on_redisbloom_file(|| with_aof("no"), &REDISBLOOM_LINES[6..]);
-    assert!(!ask::<bool>(&mut server.connect(), "EXISTS seeded"));
+    assert_eq!(ask::<u64>(&mut server.connect(), "EXISTS seeded absent"), 0);
     assert!(server.log().contains("rejected BF.INSERT 'seeded' from the master or the append-only file"));
 }
 

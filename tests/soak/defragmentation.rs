@@ -75,6 +75,8 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     });
     wait_until("half of the holes are gone", || holes(&mut client) < holes_before / 2);
     let hits = info_number(&mut client, "stats", "active_defrag_hits");
+    let ours = info_number(&mut client, "bf", "bf_bloom_defrag_hits");
+    assert!((kept.len() as u64..=hits).contains(&ours), "{ours} of {hits}");
     assert_eq!(digest(&mut client), before);
     assert!(of_each(&server, "BF.MEXISTS", &kept, own_items), "an item is missing");
     for (key, _) in LARGE {

@@ -154,6 +154,11 @@ fn each_command_is_documented_with_all_its_arguments() {
         let found: Vec<_> = docs.field("arguments").elements().iter().map(shown).collect();
         assert_eq!(found.join(" "), arguments, "{name}");
     }
+    let docs = client.run("COMMAND DOCS bf.info");
+    let [_, field] = docs.field("bf.info").field("arguments").elements() else { panic!("{docs:?}") };
+    let tokens = field.field("arguments").elements().iter().map(|token| token.field("token").text());
+    let tokens: Vec<_> = tokens.collect();
+    assert_eq!((tokens.len(), &*tokens[0], &*tokens[tokens.len() - 1]), (19, "CAPACITY", "ALL"), "{tokens:?}");
 }
 
 /// Returns the name of a documented argument, with its token if it has one. Blocks are shown by their parts.

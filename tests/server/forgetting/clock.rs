@@ -1,9 +1,12 @@
 //! The time that commands take for the present: in transactions and scripts, and when the clock jumps.
 
+use tempfile::TempDir;
+
 use crate::forgetting::items::{RARE, SEED, add, all_found};
-use testkit::clock::{SECOND, stopped, time_at, turn, with_clock};
-use testkit::run;
+use testkit::clock::{SECOND, set_offset, stopped, time_at, turn, with_clock, with_false_clock};
+use testkit::server::{server_version, wait_until};
 use testkit::wire::{Reply, Wire};
+use testkit::{Setup, run};
 
 #[test]
 fn time_stands_still_in_transactions_and_scripts() {
@@ -48,6 +51,43 @@ fn pipelined_scripts_do_not_share_their_time() {
     script(&mut client);
     let replies = [(); 4].map(|()| client.receive());
     assert_eq!(replies, [Reply::Integer(1), Reply::simple("OK"), Reply::Integer(0), Reply::Integer(0)]);
+}
+
+#[test]
+fn the_clock_of_the_server_runs_at_its_pace() {
+    let server = Setup::oxbloom().start();
+    let mut client = Wire::resp2(&server);
+    for (key, seconds) in [("day", 86_400), ("second", 1)] {
+        client.run(&format!("BF.RESERVE {key} 0.000001 100 WINDOW {seconds}"));
+        assert_eq!(client.run(&format!("BF.ADD {key} a")), Reply::Integer(1));
+    }
+    wait_until("a second has passed", || client.run("BF.EXISTS second a") == Reply::Integer(0));
+    assert_eq!(client.run("BF.EXISTS day a"), Reply::Integer(1));
+}
+
+/// Older servers do not stop their clock in a script, so the module does. It would keep the time of a script for hours if
+/// the clock is set back meanwhile.
+#[test]
+fn a_script_has_the_present_time_although_the_clock_was_set_back_in_another() {
+    if server_version() >= (7, 2) {
+        return;
+    }
+    let folder = TempDir::new().expect("a temporary folder");
+    let clock = folder.path().join("clock");
+    set_offset(&clock, 0);
+    let server = with_false_clock(Setup::oxbloom(), &clock).start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000001 100 WINDOW 3600");
+    client.run("BF.ADD key a");
+    set_offset(&clock, 7200 * SECOND);
+    let waits = "local found = redis.call('BF.EXISTS', KEYS[1], 'a') local now = redis.call('TIME')[1] \
+                 redis.log(redis.LOG_WARNING, 'waits') while redis.call('TIME')[1] >= now do end return found";
+    client.send(&["EVAL", waits, "1", "key"]);
+    wait_until("the script waits", || server.log().contains("waits"));
+    set_offset(&clock, 0);
+    assert_eq!(client.receive(), Reply::Integer(0));
+    let script = ["EVAL", "return redis.call('BF.EXISTS', KEYS[1], 'a')", "1", "key"];
+    wait_until("the time is forgotten", || client.run_words(&script) == Reply::Integer(1));
 }
 
 #[test]

@@ -176,6 +176,7 @@ fn a_rolling_filter_has_its_last_items_however_many_were_added() {
         assert!(!all_found(&mut client, "key", 17_000..18_000), "{options}");
         let early = layout_figure(&mut client, "windowed", "slices_ended_early") - early;
         assert_eq!(early > 0, options.starts_with("WINDOW"), "{options}: {early}");
+        assert!(early <= end / (1000 / slices), "{options}: each of {early} slices ended at most once");
         // As time passes, only a filter with WINDOW forgets.
         turn(&mut client, 2 * 86_400 * SECOND);
         assert_eq!(all_found(&mut client, "key", 19_100..20_000), !options.starts_with("WINDOW"), "{options}");

@@ -1,9 +1,13 @@
-//! Stops and sets the clock of filters that forget.
+//! Stops and sets the clock of filters that forget, and that of a server.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use redis::{Connection, RedisResult, Value};
 
 use crate::command::run;
-use crate::modules::oxbloom_with_faults;
+use crate::modules::{false_clock, oxbloom_with_faults};
 use crate::replication::Pair;
 use crate::server::{Server, Setup, with_debug};
 
@@ -42,6 +46,19 @@ pub fn turn(client: &mut Connection, milliseconds: i64) {
 /// Stops the clock like [`turn`]. Returns an error if the server has stopped.
 pub fn try_turn(client: &mut Connection, milliseconds: i64) -> RedisResult<()> {
     run(client, &format!("BF.CLOCK any {}", time_at(milliseconds))).map(|reply| assert_eq!(reply, Value::Okay))
+}
+
+/// Lets a server's clock be off by the offset in a file.
+pub fn with_false_clock(setup: Setup, file: &Path) -> Setup {
+    let environment =
+        [format!("LD_PRELOAD={}", false_clock().display()), format!("FALSE_CLOCK_FILE={}", file.display())];
+    setup.under(["env".to_owned()].into_iter().chain(environment).collect())
+}
+
+/// Sets the offset of a server's clock, in milliseconds. The server has the file in memory, so it must not be replaced.
+pub fn set_offset(file: &Path, milliseconds: i64) {
+    let file = File::options().create(true).truncate(false).write(true).open(file);
+    file.and_then(|file| file.write_all_at(&milliseconds.to_ne_bytes(), 0)).expect("a file");
 }
 
 /// Converts a time after the start time to milliseconds since 1970.
