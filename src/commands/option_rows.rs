@@ -200,7 +200,6 @@ static OPTIONS: &[OptionRow] = &[
     },
     OptionRow {
         missing: [Error::BadSeed, Error::WrongArity],
-        is_late: true,
         creators: CREATORS,
         set: |options, given| match given.value.bytes().try_into() {
             // A number has at most 20 digits.
@@ -216,7 +215,6 @@ static OPTIONS: &[OptionRow] = &[
     },
     OptionRow {
         missing: [Error::BadLayout, Error::WrongArity],
-        is_late: true,
         set: |options, given| {
             options.kinds.add(layout(given, &LAYOUTS).ok_or(Error::BadLayout)?);
             Ok(())
