@@ -359,6 +359,7 @@ fn the_fields_for_redis_exporter_have_the_same_figures() {
     let capacity: u64 = capacities.collect::<Vec<_>>().iter().sum();
     assert_eq!(number(&mut client, "bf_bloom_capacity_across_objects"), capacity);
     let text: String = ask(&mut client, "INFO bf");
+    assert!(!text.contains(",capacity="), "{text}");
     assert!(text.contains("bf_bloom_defrag_hits:0\r\n") && text.contains("bf_bloom_defrag_misses:0\r\n"), "{text}");
     run(&mut client, "FLUSHALL").unwrap();
     for field in ["total_memory_bytes", "num_objects", "num_items_across_objects", "capacity_across_objects"] {

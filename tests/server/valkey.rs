@@ -104,6 +104,7 @@ fn options_that_contradict_each_other_or_the_filter_are_rejected() {
         ("VALIDATESCALETO 9223372036854775807", memory),
         ("VALIDATESCALETO 500 TIGHTENING 1e-308 EXPANSION 1", rate),
         ("TIGHTENING 0.5 COUNTING", kinds),
+        ("VALIDATESCALETO 500 COUNTING", kinds),
         ("TIGHTENING 0.5 LAYOUT native", kinds),
         ("TIGHTENING 0.5 WINDOW 60", kinds),
         ("LAYOUT valkey SEED 7", "ERR valkey filters have a seed of 32 bytes: leave out SEED, or add LAYOUT native"),

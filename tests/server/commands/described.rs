@@ -91,42 +91,45 @@ fn each_command_is_documented_with_all_its_arguments() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
     const CUCKOO_INSERT: &str =
-        "key error_rate:ERROR capacity:CAPACITY nocreate:NOCREATE seed:SEED layout:LAYOUT expiration item:ITEMS";
+        "key error_rate:ERROR? capacity:CAPACITY? nocreate:NOCREATE? seed:SEED? layout:LAYOUT? expiration? item:ITEMS";
     let expected = [
         (
             "bf.reserve",
-            "key [error_rate capacity expansion:EXPANSION nonscaling:NONSCALING counting:COUNTING seconds:WINDOW \
-             slices:SLICES refresh:REFRESH rolling:ROLLING ratio:TIGHTENING items:VALIDATESCALETO seed:SEED \
-             layout:LAYOUT expiration]|other:LIKE",
+            "key [error_rate capacity expansion:EXPANSION? nonscaling:NONSCALING? counting:COUNTING? seconds:WINDOW? \
+             slices:SLICES? refresh:REFRESH? rolling:ROLLING? ratio:TIGHTENING? items:VALIDATESCALETO? seed:SEED? \
+             layout:LAYOUT? expiration?]|other:LIKE",
         ),
         ("bf.add", "key item"),
         ("bf.madd", "key item"),
         (
             "bf.insert",
-            "key capacity:CAPACITY error_rate:ERROR expansion:EXPANSION nocreate:NOCREATE nonscaling:NONSCALING \
-             counting:COUNTING seconds:WINDOW slices:SLICES refresh:REFRESH rolling:ROLLING ratio:TIGHTENING \
-             items:VALIDATESCALETO seed:SEED layout:LAYOUT expiration nx:NX seconds:TTL unix-time-milliseconds:AT item:ITEMS",
+            "key capacity:CAPACITY? error_rate:ERROR? expansion:EXPANSION? nocreate:NOCREATE? nonscaling:NONSCALING? \
+             counting:COUNTING? seconds:WINDOW? slices:SLICES? refresh:REFRESH? rolling:ROLLING? ratio:TIGHTENING? \
+             items:VALIDATESCALETO? seed:SEED? layout:LAYOUT? expiration? nx:NX? seconds:TTL? unix-time-milliseconds:AT? item:ITEMS",
         ),
-        ("bf.addpacked", "key nocreate:NOCREATE nx:NX seconds:TTL unix-time-milliseconds:AT count:COUNT packing items"),
+        (
+            "bf.addpacked",
+            "key nocreate:NOCREATE? nx:NX? seconds:TTL? unix-time-milliseconds:AT? count:COUNT? packing items",
+        ),
         ("bf.exists", "key item"),
         ("bf.mexists", "key item"),
-        ("bf.existspacked", "key count:COUNT packing items"),
+        ("bf.existspacked", "key count:COUNT? packing items"),
         ("bf.del", "key item"),
         ("bf.mdel", "key item"),
-        ("bf.delpacked", "key count:COUNT packing items"),
+        ("bf.delpacked", "key count:COUNT? packing items"),
         ("bf.count", "key item"),
         ("bf.mcount", "key item"),
-        ("bf.merge", "key numkeys source operation replace:REPLACE"),
+        ("bf.merge", "key numkeys source operation? replace:REPLACE?"),
         ("bf.card", "key"),
-        ("bf.info", "key field"),
+        ("bf.info", "key field?"),
         ("bf.scandump", "key iterator"),
         ("bf.loadchunk", "key iterator data"),
         ("bf.load", "key data"),
         ("bf.debug", "key"),
         (
             "cf.reserve",
-            "key capacity error_rate:ERROR maxiterations:MAXITERATIONS bucketsize:BUCKETSIZE expansion:EXPANSION \
-             seed:SEED layout:LAYOUT expiration",
+            "key capacity error_rate:ERROR? maxiterations:MAXITERATIONS? bucketsize:BUCKETSIZE? expansion:EXPANSION? \
+             seed:SEED? layout:LAYOUT? expiration?",
         ),
         ("cf.add", "key item"),
         ("cf.addnx", "key item"),
@@ -161,7 +164,8 @@ fn each_command_is_documented_with_all_its_arguments() {
     assert_eq!((tokens.len(), &*tokens[0], &*tokens[tokens.len() - 1]), (19, "CAPACITY", "ALL"), "{tokens:?}");
 }
 
-/// Returns the name of a documented argument, with its token if it has one. Blocks are shown by their parts.
+/// Returns the name of a documented argument, with its token if it has one, and a question mark if it is optional. Blocks
+/// are shown by their parts.
 fn shown(argument: &Reply) -> String {
     let parts = |separator: &str| {
         let parts: Vec<_> = argument.field("arguments").elements().iter().map(shown).collect();
@@ -172,9 +176,11 @@ fn shown(argument: &Reply) -> String {
         "oneof" if parts("|").contains('[') => return parts("|"),
         _ => {}
     }
-    let has_token = argument.elements().iter().step_by(2).any(|name| name.bytes() == b"token");
+    let has = |field: &str| argument.elements().iter().step_by(2).any(|name| name.bytes() == field.as_bytes());
     let name = argument.field("name").text();
-    if has_token { format!("{name}:{}", argument.field("token").text()) } else { name }
+    let is_optional = has("flags") && argument.field("flags").elements().contains(&Reply::simple("optional"));
+    let token = if has("token") { format!(":{}", argument.field("token").text()) } else { String::new() };
+    format!("{name}{token}{}", if is_optional { "?" } else { "" })
 }
 
 #[test]

@@ -46,15 +46,17 @@ fn the_memory_limit_rejects_creation_growth_and_loading() {
 }
 
 #[test]
-fn the_memory_limit_is_set_in_the_servers_units_and_shown_in_bytes() {
+fn sizes_are_set_in_the_servers_units_and_shown_in_bytes() {
     if !has_config() {
         return;
     }
     let server = Setup::oxbloom().set("bf.filter-memory-limit 512mb").start();
     let mut client = Wire::resp2(&server);
     assert_eq!(config(&mut client, "bf.filter-memory-limit"), (512 << 20).to_string());
-    set(&mut client, "bf.filter-memory-limit", "1gb");
-    assert_eq!(config(&mut client, "bf.filter-memory-limit"), (1 << 30).to_string());
+    for size in ["bf.lookahead-size", "bf.merge-limit", "bf.filter-memory-limit"] {
+        set(&mut client, size, "1gb");
+        assert_eq!(config(&mut client, size), (1 << 30).to_string());
+    }
     assert_eq!(client.run("BF.RESERVE large 0.01 1000000000"), Reply::error(create::FILTER_LIMIT));
     assert_eq!(client.run("BF.RESERVE small 0.01 100000000"), Reply::simple("OK"));
 }

@@ -84,6 +84,18 @@ fn bad_options_get_the_errors_of_redisbloom_and_create_nothing() {
 }
 
 #[test]
+fn the_capacity_is_at_least_that_of_two_buckets_also_of_a_filter_that_exists() {
+    let server = Setup::oxbloom().module_arguments("cf-bucket-size 3").start();
+    let mut client = Wire::resp2(&server);
+    client.run("CF.ADD old a");
+    for key in ["old", "new"] {
+        let too_small = Reply::error("Capacity must be at least (BucketSize * 2)");
+        assert_eq!(client.run(&format!("CF.INSERT {key} CAPACITY 5 ITEMS b")), too_small);
+        assert_eq!(client.run(&format!("CF.INSERT {key} CAPACITY 6 ITEMS b")), Reply::integers(&[1]));
+    }
+}
+
+#[test]
 fn options_create_the_filter_and_must_not_contradict_an_existing_one() {
     let server = with_debug(Setup::oxbloom()).start();
     let mut client = Wire::resp2(&server);
