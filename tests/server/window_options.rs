@@ -138,6 +138,9 @@ fn bad_options_of_a_new_filter_are_errors_and_change_nothing() {
     for (options, text) in [("WINDOW", WINDOW), ("WINDOW 60 SLICES", SLICES), ("WINDOW 60 EX", EXPIRY)] {
         filled.reject(&format!("BF.RESERVE key 0.01 100 {options}"), text);
     }
+    for (options, text) in [("TTL", TTL), ("AT", TIME)] {
+        filled.reject(&format!("BF.INSERT key WINDOW 60 {options}"), text);
+    }
     // Only BF.INSERT has these options.
     for (options, unknown) in [
         ("WINDOW 60 TTL 10", "TTL"),
