@@ -186,13 +186,14 @@ fn the_server_exits_at_a_damaged_chunk_whatever_the_key_holds() {
 }
 
 /// Commands as RedisBloom writes them to its append-only file. It never writes the last two.
-const REDISBLOOM_LINES: [&str; 8] = [
+const REDISBLOOM_LINES: [&str; 9] = [
     "BF.RESERVE reserved 0.01 100",
     "BF.RESERVE native 0.01 100 LAYOUT native",
     "BF.INSERT inserted CAPACITY 7 ITEMS a b c",
     "BF.INSERT fixed NX CAPACITY 3 ITEMS a",
     "BF.ADD added item",
     "BF.MADD several a b c",
+    "CF.RESERVE cuckoo 100 BUCKETSIZE 2 MAXITERATIONS 20 EXPANSION 1 LAYOUT native",
     "BF.INSERT seeded COUNTING NONSCALING ITEMS a",
     "BF.INSERT absent NOCREATE ITEMS a",
 ];
@@ -214,11 +215,12 @@ fn filters_from_redisbloom_are_classic_whatever_the_settings_are() {
     let mut digests = Vec::new();
     for layout in ["native", "classic"] {
         let setup = || with_aof("no").module_arguments(&format!("LAYOUT {layout}"));
-        let server = on_redisbloom_file(setup, &REDISBLOOM_LINES[..6]);
+        let server = on_redisbloom_file(setup, &REDISBLOOM_LINES[..7]);
         let mut client = Wire::resp2(&server);
         for key in ["reserved", "native", "inserted", "fixed", "added", "several"] {
             assert_eq!(client.run(&format!("BF.INFO {key} LAYOUT")).elements()[0].text(), "classic", "{key}");
         }
+        assert_eq!(client.run("TYPE cuckoo"), Reply::simple("MBbloomCF"));
         // RedisBloom reads NX as NONSCALING, since it only looks at the first letters.
         assert_eq!(client.run("BF.INFO fixed EXPANSION"), Reply::Array(vec![Reply::NullBulk]));
         assert_eq!(client.run("BF.INFO inserted EXPANSION"), Reply::integers(&[2]));
@@ -235,7 +237,7 @@ fn filters_from_redisbloom_are_classic_whatever_the_settings_are() {
 fn options_that_only_we_have_are_not_recognized_in_commands_from_redisbloom() {
     // RedisBloom reads COUNTING as CAPACITY, and rejects the command, since NONSCALING is not a number. So it never
     // writes this. Nor does it write commands that found no filter.
-    let server = on_redisbloom_file(|| with_aof("no"), &REDISBLOOM_LINES[6..]);
+    let server = on_redisbloom_file(|| with_aof("no"), &REDISBLOOM_LINES[7..]);
     assert_eq!(ask::<u64>(&mut server.connect(), "EXISTS seeded absent"), 0);
     assert!(server.log().contains("rejected BF.INSERT 'seeded' from the master or the append-only file"));
 }
