@@ -4,7 +4,8 @@
 use redis::{Connection, Value};
 
 use crate::expected::ok;
-use testkit::command::many;
+use testkit::clock::with_clock;
+use testkit::command::{many, try_many};
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::{calls, digest, info_field, info_number};
 use testkit::replication::{Pair, assert_synchronized, start_replica, wait_for_replica};
@@ -140,4 +141,29 @@ fn a_copy_that_is_loaded_into_a_filter_is_added_to_it_on_replicas_too() {
     assert_eq!(calls(&mut replica, "bf.loadchunk"), before + 1);
     assert_eq!(many::<Vec<bool>>(&mut replica, "BF.MEXISTS", "one", &numbers), [true; 200]);
     assert_eq!(digest(&mut master), digest(&mut replica));
+}
+
+#[test]
+fn items_are_replicated_one_by_one_if_there_is_no_memory_for_one_command() {
+    /// The size of the arguments of one command, in bytes, and less than it.
+    const LEAST: usize = 2000 * size_of::<usize>();
+    let pair = Pair::start(with_clock(), with_clock());
+    let (mut client, mut reader) = pair.clients();
+    for (options, verb) in [("", "bf.add"), ("WINDOW 60", "bf.insert")] {
+        run(&mut client, &format!("BF.RESERVE key 0.01 100000 {options}")).unwrap();
+        many::<bool>(&mut client, "BF.ADD", "key", &[0]);
+        for request in 1.. {
+            let numbers: Vec<u64> = std::iter::once(0).chain(request * 10_000..request * 10_000 + 3000).collect();
+            run(&mut client, &format!("BF.STARVE key {request} {LEAST}")).unwrap();
+            let added = try_many(&mut client, "BF.MADD", "key", &numbers);
+            let requests: u64 = ask(&mut client, &format!("BF.STARVE key 0 {LEAST}"));
+            if requests < request {
+                added.unwrap();
+                break;
+            }
+        }
+        assert_synchronized(&mut client, &mut reader, options);
+        assert!(calls(&mut reader, verb) >= 2000, "{verb}");
+        run(&mut client, "FLUSHALL").unwrap();
+    }
 }

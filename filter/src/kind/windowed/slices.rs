@@ -466,6 +466,23 @@ mod tests {
         assert_eq!([5249, 5250, 5499, 5500].map(|clock| add(&mut slices, clock)), [3, 4, 4, 5]);
     }
 
+    /// Renewed items leave one item in each full slice.
+    #[test]
+    fn the_newest_of_too_many_slices_gets_all_items() {
+        let mut slices = rolling();
+        let mut renewed: [u64; 4] = std::array::from_fn(|_| add(&mut slices, 5000));
+        for stays in 1..16 {
+            add(&mut slices, 5000);
+            for item in &mut renewed {
+                let from = std::mem::replace(item, add(&mut slices, 5000));
+                slices.remove(from, 0);
+            }
+            assert_eq!(slices.items(), [4 + stays, 0]);
+            assert_eq!(sum(slices.remembered()), slices.items());
+        }
+        assert_eq!(slices.remembered().len(), 1 + usize::from(slices.window().max_full_slices()));
+    }
+
     #[test]
     fn slices_that_renewed_items_have_left_are_forgotten() {
         let mut slices = rolling();
