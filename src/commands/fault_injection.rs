@@ -7,11 +7,16 @@ use crate::reply_error::Error;
 use crate::server::clock::STOPPED_AT;
 use crate::server::{Arg, Args, Context, Keyspace};
 
-/// `BF.PANIC key [length sent]`: panics, at once or after `sent` elements of a reply with `length` elements.
+/// `BF.PANIC key [length sent [MAP]]`: panics, at once or after `sent` elements of a reply with `length` elements, or
+/// pairs.
 pub(super) fn panic(ctx: &Context, _: Keyspace, args: Args) -> Result<(), Error> {
     let mut numbers = args.from(2).iter().filter_map(Arg::unsigned);
     if let (Some(length), Some(sent)) = (numbers.next(), numbers.next()) {
-        ctx.reply_array(length as usize);
+        if args.at(args.len() - 1).is("MAP") {
+            ctx.reply_map(length as usize)
+        } else {
+            ctx.reply_array(length as usize)
+        }
         (0..sent).for_each(|number| ctx.reply_integer(number));
     }
     panic!("asked to, for {:?}", args.at(1).bytes())

@@ -209,7 +209,7 @@ pub(super) static COMMANDS: &[Command] = &[
     },
     #[cfg(feature = "fault-injection")]
     command! {
-        Panic, fault_injection::panic, Arity { min: 2, max: 4 },
+        Panic, fault_injection::panic, Arity { min: 2, max: 5 },
         access: Access::Read,
         fast: true,
         summary: c"Panics, at once or in the middle of a reply, to test that the server survives.",

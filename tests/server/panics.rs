@@ -52,6 +52,10 @@ fn after_a_panic_within_a_reply_clients_still_get_the_right_replies() {
             assert_eq!(client.run(&format!("BF.PANIC key {length} {sent}")), Reply::Array(expected));
             assert_eq!(client.run("PING"), Reply::simple("PONG"));
         }
+        let pairs = client.run("BF.PANIC key 5 3 MAP");
+        let is_map = matches!(&pairs, Reply::Map(pairs) if pairs.len() == 5);
+        assert!(is_map || pairs.elements().len() == 10, "{pairs:?}");
+        assert_eq!(client.run("PING"), Reply::simple("PONG"));
     }
 }
 
