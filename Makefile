@@ -64,7 +64,7 @@ build-tests: build-modules setup-tests
 	cargo test $(TESTED) --no-run --test memcheck --test soak --test histories
 
 mutants: build-modules $(REDISBLOOM_MODULE) $(TARGET)/mutation-tools/installed ## Change the code in one place at a time, and report the changes that no test notices (FILE=src/admission.rs, SAMPLE=100): takes hours
-	@tools/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(foreach flag,ALONE MISSED RESUME THOROUGH,$(if $($(flag)),--$(shell echo $(flag) | tr A-Z a-z))) '$(FILE)'
+	@tools/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(ONLY),--only '$(ONLY)') $(foreach flag,ALONE MISSED RESUME THOROUGH,$(if $($(flag)),--$(shell echo $(flag) | tr A-Z a-z))) '$(FILE)'
 
 # --- The Python package and the site ----------------------------------------------------------------------------------
 

@@ -90,8 +90,9 @@ def run(test: Test, mutant: str, usual: float) -> tuple[str, float]:
 class Judge:
     """Judges mutants, and writes the verdicts."""
 
-    def __init__(self, is_thorough: bool) -> None:
+    def __init__(self, is_thorough: bool, tests: str) -> None:
         self.is_thorough = is_thorough
+        self.tests = tests
         # Tests often wait for servers.
         self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1))
         self.reaches: list[Reach] = []
@@ -108,7 +109,8 @@ class Judge:
         for mutant in build.constant:
             record(mutant, "not judged", "a constant calls the function")
         if not is_alone:
-            reaches = self.pool.map(self.reach_of, build.tests)
+            tests = [test for test in build.tests if re.search(self.tests, test.name)]
+            reaches = self.pool.map(self.reach_of, tests)
             self.reaches = [reach for reach in reaches if reach]
             seconds = sum(reach.seconds for reach in self.reaches)
             print(
@@ -209,6 +211,7 @@ def main() -> int:
         "--alone", action="store_true", help="judge those that are built one at a time"
     )
     parser.add_argument("--thorough", action="store_true", help="use all tests, also slow ones")
+    parser.add_argument("--only", default="", help="use only tests whose names match")
     parser.add_argument(
         "--resume", action="store_true", help="judge those that have no verdict yet"
     )
@@ -239,7 +242,7 @@ def main() -> int:
         mutants = [mutant._replace(body=None) for mutant in mutants]
     if mutants:
         prepare()
-    judge = Judge(options.thorough)
+    judge = Judge(options.thorough, options.only)
     for part in parts(mutants):
         judge.judge(part)
     report(possible, explained)

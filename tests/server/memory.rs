@@ -5,7 +5,7 @@ use redis::{Connection, Value};
 use testkit::command::{item, try_many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{assert_figures_add_up, digest, filter_info, info_field, info_number, used_memory};
-use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, limit, reserve};
+use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_data, confine_running, create, grow, limit, reserve};
 use testkit::payload::Payload;
 use testkit::replication::{Pair, assert_synchronized, start_replica};
 use testkit::server::{server_version, wait_until, with_debug};
@@ -315,6 +315,18 @@ fn close_to_the_limit_of_the_system_a_filter_is_created_or_rejected() {
         }
         assert!(server.is_alive());
     }
+}
+
+#[test]
+fn a_limit_of_the_writable_memory_counts_too() {
+    let server = Setup::oxbloom().start();
+    let mut client = server.connect();
+    confine_data(&server, 128 * MIB);
+    assert_eq!(error(&mut client, &reserve("large", 256)), create::SYSTEM);
+    run(&mut client, &reserve("small", 16)).unwrap();
+    let mut model = FilterModel::new("small");
+    model.add(&mut client, 0..1000);
+    model.observe(&mut client);
 }
 
 #[test]

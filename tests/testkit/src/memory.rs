@@ -49,23 +49,32 @@ pub fn limited(setup: Setup) -> Setup {
 /// Limits a server that is not started yet to `bytes` bytes more than an idle server uses.
 pub fn confine(setup: Setup, bytes: u64) -> Setup {
     let idle = with_debug(Setup::oxbloom()).limit_address_space(libc::RLIM_INFINITY).start();
-    setup.limit_address_space(address_space(&idle) + bytes)
+    setup.limit_address_space(used(&idle, "VmSize:") + bytes)
 }
 
-/// Limits a running server to `bytes` bytes more than it uses; `None` removes the limit.
+/// Limits the address space of a running server to `bytes` bytes more than it uses; `None` removes the limit.
 pub fn confine_running(server: &Server, bytes: Option<u64>) {
-    let most = bytes.map_or(libc::RLIM_INFINITY, |bytes| address_space(server) + bytes);
+    let most = bytes.map_or(libc::RLIM_INFINITY, |bytes| used(server, "VmSize:") + bytes);
+    limit_resource(server, libc::RLIMIT_AS, most);
+}
+
+/// Limits the data of a running server, which are its writable pages, to `bytes` bytes more than it has.
+pub fn confine_data(server: &Server, bytes: u64) {
+    limit_resource(server, libc::RLIMIT_DATA, used(server, "VmData:") + bytes);
+}
+
+fn limit_resource(server: &Server, resource: libc::__rlimit_resource_t, most: u64) {
     let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
     let pid = server.pid().try_into().expect("a process number");
     // SAFETY: the new limit outlives the call, and the pointer for the old one may be null.
-    let status = unsafe { libc::prlimit(pid, libc::RLIMIT_AS, &limit, std::ptr::null_mut()) };
+    let status = unsafe { libc::prlimit(pid, resource, &limit, std::ptr::null_mut()) };
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Returns the size of a server's address space in bytes.
-fn address_space(server: &Server) -> u64 {
+/// Returns the size in bytes that a field of the kernel's status of a server has.
+fn used(server: &Server, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("the status of a process");
-    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("the size of a process");
+    let size = status.lines().find_map(|line| line.strip_prefix(field)).expect("the size of a process");
     let size: u64 = size.trim().trim_end_matches(" kB").trim().parse().expect("a number");
     size * 1024
 }
