@@ -22,7 +22,6 @@ import sys
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -48,6 +47,8 @@ PATIENCE = 5
 SPARE_SECONDS = 3
 # Unless all tests are asked for, a mutant is missed after tests that take so many seconds without a change.
 ENOUGH_SECONDS = 20
+# The verdicts on mutants that may need an explanation.
+UNNOTICED = {None, "missed", "not judged"}
 
 
 class Reach(NamedTuple):
@@ -162,17 +163,22 @@ def verdicts() -> dict[str, str]:
     return {key: verdict for key, verdict, *_ in (line.split("\t") for line in lines)}
 
 
-def report(mutants: Iterable[Mutant], explained: re.Pattern[str]) -> None:
-    """Prints the numbers of mutants by folder and verdict."""
+def report(mutants: list[Mutant], explanations: list[str]) -> None:
+    """Prints the explanations that no mutant needs, and the numbers of mutants by folder and verdict."""
     known = verdicts()
+    unnoticed = [mutant for mutant in mutants if known.get(mutant.key) in UNNOTICED]
+    for pattern in explanations:
+        if not any(re.search(pattern, mutant.name) for mutant in unnoticed):
+            print(f"explains nothing: {pattern}")
+    explained = re.compile("|".join(explanations))
     table: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for mutant in mutants:
         folder = "/".join(
             mutant.file.split("/")[:-1][: 3 if mutant.file.startswith("filter/") else 1]
         )
-        verdict = (
-            "explained" if explained.search(mutant.name) else known.get(mutant.key, "not judged")
-        )
+        verdict = known.get(mutant.key, "not judged")
+        if mutant in unnoticed and explained.search(mutant.name):
+            verdict = "explained"
         for row in (folder, "all"):
             table[row].update(["possible", verdict])
     columns = ["possible", "unviable", "caught", "timeout", "explained", "missed", "not judged"]
@@ -220,9 +226,8 @@ def main() -> int:
     # Tests of the memory limits of servers set others.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.RLIM_INFINITY))
     os.environ["PATH"] = f"{TARGET.parent}/mutation-tools/bin:{os.environ['PATH']}"
-    explained = re.compile(
-        "|".join(tomllib.loads(Path(".cargo/mutants.toml").read_text())["exclude_re"])
-    )
+    explanations = tomllib.loads(Path(".cargo/mutants.toml").read_text())["exclude_re"]
+    explained = re.compile("|".join(explanations))
     sources()
     possible = listed()
     known = verdicts()
@@ -245,7 +250,7 @@ def main() -> int:
     judge = Judge(options.thorough, options.only)
     for part in parts(mutants):
         judge.judge(part)
-    report(possible, explained)
+    report(possible, explanations)
     known = verdicts()
     return int(any(known[mutant.key] == "missed" for mutant in mutants))
 

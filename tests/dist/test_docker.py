@@ -15,7 +15,7 @@ import pages
 import pytest
 import redis
 import yaml
-from conftest import DIST, PAGE, TARGET
+from conftest import DIST, PAGE, TARGET, version
 from servers import HOST, ROOT, free_port, wait_until
 
 BASE = "localhost/server"
@@ -55,10 +55,10 @@ class Builder:
         return "localhost/built"
 
     @contextmanager
-    def running(self, image: str) -> Iterator[redis.Redis]:
-        """Runs the CMD of an image with a free port. Yields a client of its server."""
+    def running(self, image: str, arguments: list[str] | None = None) -> Iterator[redis.Redis]:
+        """Runs an image with a free port, by default its CMD. Yields a client of its server."""
         container = self.buildah("from", "--pull-never", image)
-        cmd = json.loads(self.buildah("inspect", container))["OCIv1"]["config"]["Cmd"]
+        cmd = arguments or json.loads(self.buildah("inspect", container))["OCIv1"]["config"]["Cmd"]
         port = free_port()
         server = subprocess.Popen(
             self.command("run", "--isolation=chroot", container, "--", *cmd, "--port", str(port)),
@@ -108,6 +108,18 @@ def test_the_compose_file_builds_the_image_of_valkey_with_filters(builder, unpac
     with builder.running(image) as client:
         assert client.bf().add("seen", "item") == 1
         assert client.info("server")["server_name"] == "valkey"
+
+
+def test_the_container_of_the_page_runs_with_its_arguments(builder, unpacked):
+    (text,) = [block for block in pages.blocks(PAGE, "yaml") if "containers:" in block]
+    (container,) = yaml.safe_load(text)["containers"]
+    assert container["image"].endswith(f"oxbloom:{version()}")
+    (volume,) = container["volumeMounts"]
+    image = builder.build(unpacked, unpacked / "packaging/Dockerfile")
+    arguments = [word.replace(volume["mountPath"], "/tmp") for word in container["args"]]
+    with builder.running(image, arguments) as client:
+        assert client.bf().add("seen", "item") == 1
+        assert client.config_get("appendonly") == {"appendonly": "yes"}
 
 
 def test_two_lines_add_oxbloom_to_an_own_image(builder, unpacked):

@@ -1,10 +1,12 @@
 """Follows docs/installing.md on new machines: see `conftest.py`."""
 
+import configparser
 import re
 import shutil
 import subprocess
 import sys
 
+import pages
 import pytest
 from conftest import DIST, PAGE, Machine, commands, version
 from servers import ROOT
@@ -28,7 +30,7 @@ def test_each_block_of_the_page_is_known_here():
         "Debian and Ubuntu": 2,
         "Fedora and RHEL": 1,
         "Other systems": 1,
-        "Docker": 3,
+        "Docker": 5,
         "Python": 3,
         "From source": 1,
         "Check that it works": 1,
@@ -146,6 +148,20 @@ def test_debians_service_runs_what_is_installed(machine):
     expected = "failed to map segment from shared object"
     assert expected in " ".join(shown.split()), shown
     assert expected in " ".join(PAGE.split())
+
+
+def test_the_unit_of_the_page_starts_a_server_with_the_module(machine):
+    """Runs the command of the unit as its user, since no systemd runs here."""
+    (text,) = pages.blocks(PAGE, "ini")
+    unit = configparser.ConfigParser()
+    unit.read_string(text)
+    service = unit["Service"]
+    assert f"--dir /var/lib/{service['StateDirectory']} " in service["ExecStart"]
+    machine.downloads("*.deb")
+    machine.runs(commands("Debian and Ubuntu")[0])
+    start = f"{service['ExecStart']} --daemonize yes"
+    machine.runs(f"su {service['User']} -s /bin/sh -c '{start}'")
+    check(machine)
 
 
 def test_the_readme_has_the_shortest_way():
