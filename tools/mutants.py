@@ -98,6 +98,7 @@ class Judge:
         self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1))
         self.reaches: list[Reach] = []
         self.catches: Counter[tuple[str, str]] = Counter()
+        self.missed: list[Mutant] = []
 
     def judge(self, mutants: list[Mutant]) -> None:
         """Builds and judges mutants."""
@@ -137,7 +138,12 @@ class Judge:
                 self.catches[mutant.function, reach.test.name] += 1
                 record(mutant, verdict, reach.test.name)
                 return
-        record(mutant, "missed", "" if reaches else "no test reaches it")
+        self.missed.append(mutant)
+        reason = "" if reaches else "no test reaches it"
+        print(f"missed: {mutant.name} {reason and f'({reason})'}", flush=True)
+        # Other tests may notice it.
+        if not self.tests:
+            record(mutant, "missed", reason)
 
     def reach_of(self, test: Test) -> Reach | None:
         """Runs a test without a change. Returns `None` if it fails, or takes too long to judge many mutants."""
@@ -151,8 +157,6 @@ class Judge:
 
 
 def record(mutant: Mutant, verdict: str, reason: str = "") -> None:
-    if verdict == "missed":
-        print(f"missed: {mutant.name} {reason and f'({reason})'}", flush=True)
     with VERDICTS.open("a") as file:
         file.write(f"{mutant.key}\t{verdict}\t{mutant.name}\t{reason}\n")
 
@@ -251,8 +255,7 @@ def main() -> int:
     for part in parts(mutants):
         judge.judge(part)
     report(possible, explanations)
-    known = verdicts()
-    return int(any(known[mutant.key] == "missed" for mutant in mutants))
+    return int(bool(judge.missed))
 
 
 if __name__ == "__main__":
