@@ -34,8 +34,8 @@ use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source,
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
 
-/// The maximum size of an unpacked first string: a header of 2 KiB, chunks of 4 KiB, and their lengths and paddings.
-const MAX_FIRST: usize = 8 << 10;
+/// The maximum size of an unpacked first string: a header, and for each section a chunk, its length and its padding.
+const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 * WORD;
 
 /// The format of our own filters.
 pub(super) struct OwnFormat;

@@ -182,9 +182,8 @@ pub struct ValkeyProbes {
 }
 
 impl Probes for ValkeyProbes {
-    /// Four probes for each layer of the deepest filter. An absent item takes about two, so a filter that was filled by
-    /// additions never reaches it.
-    const MAX_OF_LOOKUP: u32 = 1 << 17;
+    /// An absent item takes about two probes a layer, so a filter that was filled by additions never reaches it.
+    const MAX_OF_LOOKUP: u32 = 4 * MAX_LAYERS as u32;
 
     #[inline]
     fn new(hash: Hash, _modulus: Modulus) -> ValkeyProbes {
