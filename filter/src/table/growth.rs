@@ -466,7 +466,7 @@ impl Table {
 
     /// Removes all entries. A table without items may still have copies of void entries.
     #[cold]
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         match Table::new(self.addressing, self.payload) {
             Ok(empty) => *self = empty,
             // There is no memory for a new directory: empty the segments of the old one.

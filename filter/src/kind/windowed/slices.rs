@@ -458,6 +458,12 @@ mod tests {
         slice
     }
 
+    /// Adds an item again, which moves from its slice to the newest.
+    fn renew(slices: &mut Slices, item: &mut u64) {
+        let from = std::mem::replace(item, add(slices, 5000));
+        slices.remove(from, 0);
+    }
+
     #[test]
     fn a_slice_begins_when_the_last_one_is_full_or_over() {
         let mut slices = rolling();
@@ -474,8 +480,7 @@ mod tests {
         for stays in 1..16 {
             add(&mut slices, 5000);
             for item in &mut renewed {
-                let from = std::mem::replace(item, add(&mut slices, 5000));
-                slices.remove(from, 0);
+                renew(&mut slices, item);
             }
             assert_eq!(slices.items(), [4 + stays, 0]);
             assert_eq!(sum(slices.remembered()), slices.items());
@@ -488,9 +493,7 @@ mod tests {
         let mut slices = rolling();
         let mut last = [0; 5];
         for number in 0..200 {
-            let item: &mut u64 = &mut last[number % 5];
-            let from = std::mem::replace(item, add(&mut slices, 5000));
-            slices.remove(from, 0);
+            renew(&mut slices, &mut last[number % 5]);
             assert_eq!(slices.items(), [5.min(number as u64 + 1), 0]);
             assert!(slices.remembered().len() <= 3, "{:?}", slices.remembered());
         }
