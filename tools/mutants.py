@@ -48,7 +48,7 @@ SPARE_SECONDS = 3
 # Unless all tests are asked for, a mutant is missed after tests that take so many seconds without a change.
 ENOUGH_SECONDS = 20
 # The verdicts on mutants that may need an explanation.
-UNNOTICED = {None, "missed", "not judged"}
+UNNOTICED = {"missed", "not judged"}
 
 
 class Reach(NamedTuple):
@@ -91,9 +91,9 @@ def run(test: Test, mutant: str, usual: float) -> tuple[str, float]:
 class Judge:
     """Judges mutants, and writes the verdicts."""
 
-    def __init__(self, is_thorough: bool, tests: str) -> None:
+    def __init__(self, is_thorough: bool, only: str) -> None:
         self.is_thorough = is_thorough
-        self.tests = tests
+        self.only = only
         # Tests often wait for servers.
         self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1))
         self.reaches: list[Reach] = []
@@ -111,7 +111,7 @@ class Judge:
         for mutant in build.constant:
             record(mutant, "not judged", "a constant calls the function")
         if not is_alone:
-            tests = [test for test in build.tests if re.search(self.tests, test.name)]
+            tests = [test for test in build.tests if re.search(self.only, test.name)]
             reaches = self.pool.map(self.reach_of, tests)
             self.reaches = [reach for reach in reaches if reach]
             seconds = sum(reach.seconds for reach in self.reaches)
@@ -142,7 +142,7 @@ class Judge:
         reason = "" if reaches else "no test reaches it"
         print(f"missed: {mutant.name} {reason and f'({reason})'}", flush=True)
         # Other tests may notice it.
-        if not self.tests:
+        if not self.only:
             record(mutant, "missed", reason)
 
     def reach_of(self, test: Test) -> Reach | None:
@@ -170,19 +170,19 @@ def verdicts() -> dict[str, str]:
 def report(mutants: list[Mutant], explanations: list[str]) -> None:
     """Prints the explanations that no mutant needs, and the numbers of mutants by folder and verdict."""
     known = verdicts()
-    unnoticed = [mutant for mutant in mutants if known.get(mutant.key) in UNNOTICED]
+    unnoticed = [mutant for mutant in mutants if known.get(mutant.key, "not judged") in UNNOTICED]
+    explained: set[Mutant] = set()
     for pattern in explanations:
-        if not any(re.search(pattern, mutant.name) for mutant in unnoticed):
+        found = {mutant for mutant in unnoticed if re.search(pattern, mutant.name)}
+        if not found:
             print(f"explains nothing: {pattern}")
-    explained = re.compile("|".join(explanations))
+        explained |= found
     table: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for mutant in mutants:
         folder = "/".join(
             mutant.file.split("/")[:-1][: 3 if mutant.file.startswith("filter/") else 1]
         )
-        verdict = known.get(mutant.key, "not judged")
-        if mutant in unnoticed and explained.search(mutant.name):
-            verdict = "explained"
+        verdict = "explained" if mutant in explained else known.get(mutant.key, "not judged")
         for row in (folder, "all"):
             table[row].update(["possible", verdict])
     columns = ["possible", "unviable", "caught", "timeout", "explained", "missed", "not judged"]
