@@ -1,5 +1,7 @@
 //! The module beside RedisBloom on one server, under other names.
 
+use std::path::Path;
+
 use testkit::info::info;
 use testkit::persistence::{aof_commands, rewrite_aof};
 use testkit::replication::{start_replica, wait_for_replica};
@@ -12,14 +14,14 @@ use crate::access::users::user;
 use crate::commands::table::COMMANDS;
 use crate::expected::WRONG_TYPE;
 
-/// The line that loads the module beside another.
-pub(crate) fn load_line() -> String {
-    format!("loadmodule {} prefix OX", oxbloom().display())
+/// Returns the setup of a server with RedisBloom and a build of our module.
+pub(crate) fn beside_redisbloom(ours: &Path) -> Setup {
+    Setup::with_module(redisbloom()).set(format!("loadmodule {} prefix OX", ours.display()))
 }
 
 /// Returns the setup of a server with both modules, RedisBloom first.
 pub(crate) fn both() -> Setup {
-    with_debug(Setup::with_module(redisbloom()).set(load_line()))
+    with_debug(beside_redisbloom(&oxbloom()))
 }
 
 /// Returns the setups of servers with both modules, in both orders.

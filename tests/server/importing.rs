@@ -7,7 +7,7 @@ use oxbloom_filter::internals::codec::valkey::encode_payload;
 use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Layout};
 use testkit::filter_model::Family;
 use testkit::info::digest_of;
-use testkit::modules::{oxbloom_with_faults, redisbloom, valkey_bloom};
+use testkit::modules::{oxbloom_with_faults, valkey_bloom};
 use testkit::persistence::aof_commands;
 use testkit::replication::{start_replica, wait_for_replica};
 use testkit::server::{server_version, with_debug};
@@ -16,7 +16,7 @@ use testkit::{Setup, copy_of};
 
 use crate::access::cluster::{serve_slots, start_node_of, wait_for_cluster};
 use crate::access::users::user;
-use crate::beside::both;
+use crate::beside::{beside_redisbloom, both};
 use crate::expected::WRONG_TYPE;
 
 const NO_IMPORT: &str = "ERR no import is at this cursor: start again without CURSOR";
@@ -256,9 +256,9 @@ fn the_verdict_counts_the_compared_items_that_both_filters_have() {
     for found in [0, 1, 700, 1000] {
         client.run("FLUSHALL");
         client.run("BF.RESERVE source 0.0000001 1000");
-        sample[..found]
-            .iter()
-            .for_each(|item| assert_eq!(client.run(&format!("BF.ADD source {item}")), Reply::Integer(1)));
+        for item in &sample[..found] {
+            assert_eq!(client.run(&format!("BF.ADD source {item}")), Reply::Integer(1));
+        }
         let (_, verdict) = import(&mut client, Family::Bloom, "source new");
         assert_eq!(verdict.field("Items found in both").integer(), found as i64);
     }
@@ -335,8 +335,7 @@ fn a_limit_of_memory_stops_an_import() {
 /// The server exits if it has no memory for the reply to SCANDUMP.
 #[test]
 fn an_import_asks_for_the_memory_of_a_whole_chunk_first() {
-    let faulty = format!("loadmodule {} prefix OX", oxbloom_with_faults().display());
-    let server = Setup::with_module(redisbloom()).set(faulty).start();
+    let server = beside_redisbloom(&oxbloom_with_faults()).start();
     let mut client = Wire::resp2(&server);
     client.run("BF.ADD source item");
     let no_memory = "ERR Insufficient memory: the system has no more, add memory or delete keys";

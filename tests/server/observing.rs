@@ -9,7 +9,7 @@ use testkit::command::{item, many, try_many};
 use testkit::filter_model::various;
 use testkit::info::{LAYOUTS, all_layouts, assert_figures_add_up, info, info_number, layout_figure};
 use testkit::payload::Payload;
-use testkit::persistence::{append_to_aof, rewrite_aof};
+use testkit::persistence::{append_line_to_aof, append_to_aof, rewrite_aof};
 use testkit::server::{server_name_and_version, wait_until, with_debug};
 use testkit::{Server, Setup, ask, error_text, run, run_words};
 
@@ -223,9 +223,7 @@ fn rejected_commands_of_an_append_only_file_are_logged_and_counted_separately() 
         ("CF.INSERT k NOCREATE CAPACITY", "Unknown argument received 'CAPACITY'"),
         ("CF.INSERT k CAPACITY 10 NOCREATE", ARITY),
     ];
-    for (line, _) in malformed {
-        append_to_aof(folder.path(), &[&line.split(' ').map(str::as_bytes).collect::<Vec<_>>()]);
-    }
+    malformed.iter().for_each(|(line, _)| append_line_to_aof(folder.path(), line));
     let server = setup().on(folder).start();
     let line = "rejected BF.ADD 'text' from the master or the append-only file: WRONGTYPE";
     // Each of them is logged, however little time is between them.

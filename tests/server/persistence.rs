@@ -7,6 +7,7 @@ use redis::{Connection, Value};
 use crate::expected::OTHER_DEFAULTS;
 use testkit::filter_model::{FilterModel, Observed, counting_in_three_chunks, native_in_four_chunks, various};
 use testkit::info::{digest, digest_of};
+use testkit::memory::starving;
 use testkit::persistence::{aof_commands, bgsave_succeeds, rewrite_aof, wait_for_bgsave};
 use testkit::server::{with_aof, with_debug};
 use testkit::wire::{Chunk, Reply, Wire};
@@ -170,20 +171,17 @@ fn a_filter_that_is_loaded_in_part_survives_a_restart_and_can_be_completed() {
 #[test]
 fn without_memory_to_write_a_filter_a_background_save_fails_and_the_server_goes_on() {
     /// The size of the buffer for a header, in bytes.
-    const HEADER: usize = 2 << 10;
+    const HEADER: u64 = 2 << 10;
     let server = Setup::with_module(oxbloom_with_faults()).start();
     let mut client = server.connect();
     let mut model = FilterModel::new("key");
     model.add(&mut client, 0..1000);
-    let starve = |client: &mut Connection, request: u64| {
-        ask::<u64>(client, &format!("BF.STARVE key {request} {HEADER}"));
-    };
-    starve(&mut client, 1);
-    run(&mut client, "BGSAVE").unwrap();
-    assert!(!bgsave_succeeds(&mut client));
-    run(&mut client, "SAVE").unwrap();
+    starving(&mut Wire::resp2(&server), 1, HEADER, |_| {
+        run(&mut client, "BGSAVE").unwrap();
+        assert!(!bgsave_succeeds(&mut client));
+        run(&mut client, "SAVE").unwrap();
+    });
     assert_eq!(server.log().matches("rdb_save failed, out of memory").count(), 2, "{}", server.log());
-    starve(&mut client, 0);
     run(&mut client, "BGSAVE").unwrap();
     wait_for_bgsave(&mut client);
     let restarted = Setup::oxbloom().on(server.kill()).start();

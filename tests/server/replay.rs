@@ -6,7 +6,7 @@ use redis::Connection;
 use crate::replication::pair;
 use testkit::filter_model::{Family, FilterModel};
 use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, digest, digest_of, is_foreign, reserving};
-use testkit::persistence::{append_to_aof, rewrite_aof};
+use testkit::persistence::{append_line_to_aof, append_to_aof, rewrite_aof};
 use testkit::replication::wait_for_replica;
 use testkit::server::{server_name_and_version, server_version, with_aof};
 use testkit::wire::{Reply, Wire};
@@ -203,10 +203,7 @@ fn on_redisbloom_file(setup: impl Fn() -> Setup, lines: &[&str]) -> Server {
     let server = setup().start();
     run(&mut server.connect(), "SET some key").unwrap();
     let (folder, _) = server.shut_down();
-    for line in lines {
-        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        append_to_aof(folder.path(), &[&words]);
-    }
+    lines.iter().for_each(|line| append_line_to_aof(folder.path(), line));
     setup().on(folder).start()
 }
 

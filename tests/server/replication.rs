@@ -8,6 +8,7 @@ use testkit::clock::with_clock;
 use testkit::command::{many, try_many};
 use testkit::filter_model::{FilterModel, various};
 use testkit::info::{calls, digest, info_field, info_number};
+use testkit::memory::starving;
 use testkit::replication::{Pair, assert_synchronized, start_replica, wait_for_replica};
 use testkit::server::{wait_until, with_debug};
 use testkit::wire::Wire;
@@ -146,17 +147,16 @@ fn a_copy_that_is_loaded_into_a_filter_is_added_to_it_on_replicas_too() {
 #[test]
 fn items_are_replicated_one_by_one_if_there_is_no_memory_for_one_command() {
     /// The size of the arguments of one command, in bytes, and less than it.
-    const LEAST: usize = 2000 * size_of::<usize>();
+    const LEAST: u64 = 2000 * size_of::<usize>() as u64;
     let pair = Pair::start(with_clock(), with_clock());
-    let (mut client, mut reader) = pair.clients();
+    let ((mut client, mut reader), mut wire) = (pair.clients(), Wire::resp2(&pair.master));
     for (options, verb) in [("", "bf.add"), ("WINDOW 60", "bf.insert")] {
         run(&mut client, &format!("BF.RESERVE key 0.01 100000 {options}")).unwrap();
         many::<bool>(&mut client, "BF.ADD", "key", &[0]);
         for request in 1.. {
             let numbers: Vec<u64> = std::iter::once(0).chain(request * 10_000..request * 10_000 + 3000).collect();
-            run(&mut client, &format!("BF.STARVE key {request} {LEAST}")).unwrap();
-            let added = try_many(&mut client, "BF.MADD", "key", &numbers);
-            let requests: u64 = ask(&mut client, &format!("BF.STARVE key 0 {LEAST}"));
+            let add = |_: &mut Wire| try_many(&mut client, "BF.MADD", "key", &numbers);
+            let (added, requests) = starving(&mut wire, request, LEAST, add);
             if requests < request {
                 added.unwrap();
                 break;

@@ -7,7 +7,7 @@ use testkit::clock::{SECOND, stopped_pair, turn, with_clock};
 use testkit::command::{item, many};
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, assert_figures_add_up, digest, digest_of, info_field, info_number};
-use testkit::memory::grow;
+use testkit::memory::{grow, starving};
 use testkit::replication::wait_for_replica;
 use testkit::server::{wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
@@ -58,9 +58,8 @@ fn a_failed_addition_to_a_filter_that_forgets_changes_nothing() {
             let present: u64 = ask(&mut client, "BF.CARD key");
             for request in 1.. {
                 let before = digest_of(&mut client, "key");
-                wire.run(&format!("BF.STARVE key {request} {LEAST_OF_SEGMENTS}"));
-                let reply = wire.run_words(&words([b"BF.ADD", b"key", &item(number)]));
-                wire.run(&format!("BF.STARVE key 0 {LEAST_OF_SEGMENTS}"));
+                let add = words([b"BF.ADD", b"key", &item(number)]);
+                let (reply, _) = starving(&mut wire, request, LEAST_OF_SEGMENTS, |wire| wire.run_words(&add));
                 if !reply.is_error() {
                     assert_eq!(reply, Reply::Integer(1), "{options}: item {number}");
                     break;
@@ -120,9 +119,7 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
         assert!(is_table || header.len() as u64 > LEAST, "{layout}: {}", header.len());
         let mut starve = |command: &Words| {
             for request in 1u64.. {
-                wire.run(&format!("BF.STARVE deep {request} {LEAST}"));
-                let reply = wire.run_words(command);
-                let requests = wire.run(&format!("BF.STARVE deep 0 {LEAST}")).integer() as u64;
+                let (reply, requests) = starving(&mut wire, request, LEAST, |wire| wire.run_words(command));
                 if requests < request {
                     assert!(!reply.is_error(), "{layout}: {reply:?}");
                     return request - 1;
@@ -161,11 +158,10 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
             assert!(starve(&command) >= least, "{layout}: {shown}");
         }
         // The child that rewrites the log exits when the request fails, and the old log stays.
-        wire.run(&format!("BF.STARVE deep 1 {LEAST}"));
-        run(&mut client, "BGREWRITEAOF").unwrap();
-        let idle = |client: &mut Connection| info_number(client, "persistence", "aof_rewrite_in_progress") == 0;
-        wait_until("the rewrite ends", || idle(&mut client));
-        wire.run(&format!("BF.STARVE deep 0 {LEAST}"));
+        starving(&mut wire, 1, LEAST, |_| {
+            run(&mut client, "BGREWRITEAOF").unwrap();
+            wait_until("the rewrite ends", || info_number(&mut client, "persistence", "aof_rewrite_in_progress") == 0);
+        });
         model.observe(&mut client);
         run(&mut client, "FLUSHALL").unwrap();
     }

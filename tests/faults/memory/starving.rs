@@ -6,7 +6,7 @@ use crate::memory::filling::Words;
 use testkit::command::with_items;
 use testkit::filter_model::FilterModel;
 use testkit::info::{digest, used_memory};
-use testkit::memory::grow;
+use testkit::memory::{grow, starving};
 use testkit::run;
 use testkit::server::wait_until;
 use testkit::wire::{Reply, Wire};
@@ -39,9 +39,7 @@ impl Clients {
         for request in 1.. {
             let mut used = 0;
             for time in 0..TIMES {
-                self.asks.run(&format!("BF.STARVE key {request} {least}"));
-                let reply = self.asks.run_words(command);
-                let requests = self.asks.run(&format!("BF.STARVE key 0 {least}")).integer() as u64;
+                let (reply, requests) = starving(&mut self.asks, request, least, |asks| asks.run_words(command));
                 let end = if let Reply::Array(elements) = &reply { elements.last().unwrap_or(&reply) } else { &reply };
                 // A request is repeated if the allocator returns unaligned memory, so the number of requests can vary.
                 let Reply::Error(rejection) = end else { return requests };
@@ -78,9 +76,7 @@ impl Clients {
                 break;
             }
             let command = with_items(&command, &[number]);
-            self.asks.run(&format!("BF.STARVE key 1 {}", self.least));
-            let reply = self.asks.run_words(&command);
-            self.asks.run(&format!("BF.STARVE key 0 {}", self.least));
+            let (reply, _) = starving(&mut self.asks, 1, self.least, |asks| asks.run_words(&command));
             if reply.is_error() {
                 assert_eq!(reply, Reply::error(grow::SYSTEM));
                 assert!(self.fail_each_request(&command) > 0);
@@ -94,8 +90,8 @@ impl Clients {
     /// Removes an item by a command, given up to the item, while one of the first requests for memory fails. Removals
     /// succeed even if there is no memory for a smaller filter.
     pub(crate) fn remove_while_starving(&mut self, command: &str, number: u64) {
-        self.asks.run(&format!("BF.STARVE key {} {LEAST_OF_TABLES}", 1 + number % 4));
-        assert_eq!(self.asks.run_words(&with_items(command, &[number])), Reply::Integer(1), "{command} {number}");
-        self.asks.run(&format!("BF.STARVE key 0 {LEAST_OF_TABLES}"));
+        let words = with_items(command, &[number]);
+        let (reply, _) = starving(&mut self.asks, 1 + number % 4, LEAST_OF_TABLES, |asks| asks.run_words(&words));
+        assert_eq!(reply, Reply::Integer(1), "{command} {number}");
     }
 }

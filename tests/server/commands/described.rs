@@ -41,9 +41,9 @@ fn the_server_knows_the_flags_and_keys_of_each_command() {
         let expected = if command.name == "bf.reserve" { &["RO", "access", "incomplete"][..] } else { READS };
         assert!(others.iter().all(|other| flags_of(other) == expected), "{}", command.name);
         // The number of sources, and the word LIKE.
-        let place = if command.name == "bf.merge" { ("index", 2) } else { ("startfrom", 2) };
-        let starts = |other: &Reply| other.field("begin_search").field("spec").field(place.0).integer();
-        assert!(others.iter().all(|other| starts(other) == place.1), "{}", command.name);
+        let place = if command.name == "bf.merge" { "index" } else { "startfrom" };
+        let starts = |other: &Reply| other.field("begin_search").field("spec").field(place).integer();
+        assert!(others.iter().all(|other| starts(other) == 2), "{}", command.name);
         assert_eq!(*key.field("begin_search").field("spec").field("index"), Reply::Integer(1));
         assert_eq!(*key.field("find_keys").field("spec").field("lastkey"), Reply::Integer(0));
         let with_flags = client.run(&format!("COMMAND GETKEYSANDFLAGS {}", command.line));

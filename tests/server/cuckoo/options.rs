@@ -10,6 +10,8 @@ use testkit::server::with_debug;
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, run_words};
 
+const CAPACITY: &str = "Capacity must be at least (BucketSize * 2)";
+
 /// Adds an item to a filter. Returns the error, if there is one.
 pub(crate) fn add_one(client: &mut Connection, command: &str, key: &str, number: u64) -> Result<redis::Value, String> {
     run_words(client, &[command.as_bytes(), key.as_bytes(), &item(number)]).map_err(|error| testkit::error_text(&error))
@@ -19,7 +21,6 @@ pub(crate) fn add_one(client: &mut Connection, command: &str, key: &str, number:
 fn bad_options_get_the_errors_of_redisbloom_and_create_nothing() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    let capacity = "Capacity must be at least (BucketSize * 2)";
     let iterations = "MAXITERATIONS: value must be an integer between 1 and 65535, inclusive.";
     let bucket_size = "BUCKETSIZE: value must be an integer between 1 and 255, inclusive.";
     let expansion = "EXPANSION: value must be an integer between 0 and 32768, inclusive.";
@@ -32,10 +33,10 @@ fn bad_options_get_the_errors_of_redisbloom_and_create_nothing() {
     for (line, text) in [
         ("CF.RESERVE key x", "Bad capacity"),
         ("CF.RESERVE key 1.5", "Bad capacity"),
-        ("CF.RESERVE key 0", capacity),
-        ("CF.RESERVE key -1", capacity),
-        ("CF.RESERVE key 3", capacity),
-        ("CF.RESERVE key 100 BUCKETSIZE 51", capacity),
+        ("CF.RESERVE key 0", CAPACITY),
+        ("CF.RESERVE key -1", CAPACITY),
+        ("CF.RESERVE key 3", CAPACITY),
+        ("CF.RESERVE key 100 BUCKETSIZE 51", CAPACITY),
         ("CF.RESERVE key 100 MAXITERATIONS x", "Couldn't parse MAXITERATIONS"),
         ("CF.RESERVE key 100 MAXITERATIONS 0", iterations),
         ("CF.RESERVE key 100 MAXITERATIONS 65536", iterations),
@@ -59,7 +60,7 @@ fn bad_options_get_the_errors_of_redisbloom_and_create_nothing() {
         ("CF.RESERVE key 100 COUNTING x", "ERR unknown option 'COUNTING': correct or remove it"),
         ("CF.RESERVE key 100 WINDOW 5", "ERR unknown option 'WINDOW': correct or remove it"),
         ("CF.INSERT key CAPACITY x ITEMS a", "Bad capacity"),
-        ("CF.INSERT key CAPACITY 3 ITEMS a", capacity),
+        ("CF.INSERT key CAPACITY 3 ITEMS a", CAPACITY),
         ("CF.INSERT key NOCREATE ITEMS a", "ERR not found"),
         ("CF.INSERT key BUCKETSIZE 4 ITEMS a", "Unknown argument received"),
         ("CF.INSERT key C 4 ITEMS a", "Unknown argument received"),
@@ -91,8 +92,7 @@ fn the_capacity_is_at_least_that_of_two_buckets_also_of_a_filter_that_exists() {
     let mut client = Wire::resp2(&server);
     client.run("CF.ADD old a");
     for key in ["old", "new"] {
-        let too_small = Reply::error("Capacity must be at least (BucketSize * 2)");
-        assert_eq!(client.run(&format!("CF.INSERT {key} CAPACITY 5 ITEMS b")), too_small);
+        assert_eq!(client.run(&format!("CF.INSERT {key} CAPACITY 5 ITEMS b")), Reply::error(CAPACITY));
         assert_eq!(client.run(&format!("CF.INSERT {key} CAPACITY 6 ITEMS b")), Reply::integers(&[1]));
     }
 }

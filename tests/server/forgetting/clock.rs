@@ -65,8 +65,8 @@ fn the_clock_of_the_server_runs_at_its_pace() {
     assert_eq!(client.run("BF.EXISTS day a"), Reply::Integer(1));
 }
 
-/// Older servers do not stop their clock in a script, so the module does. It would keep the time of a script for hours if
-/// the clock is set back meanwhile.
+/// Older servers do not stop their clock in a script, so the module stores the time. If the clock is set back during the
+/// script, the timer that clears the stored time comes hours later, and the server's cron has to clear it.
 #[test]
 fn a_script_has_the_present_time_although_the_clock_was_set_back_in_another() {
     if server_version() >= (7, 2) {

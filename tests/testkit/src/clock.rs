@@ -7,7 +7,7 @@ use std::path::Path;
 use redis::{Connection, RedisResult, Value};
 
 use crate::command::run;
-use crate::modules::{false_clock, oxbloom_with_faults};
+use crate::modules::{false_clock, oxbloom_with_faults, preloading};
 use crate::replication::Pair;
 use crate::server::{Server, Setup, with_debug};
 
@@ -50,9 +50,7 @@ pub fn try_turn(client: &mut Connection, milliseconds: i64) -> RedisResult<()> {
 
 /// Lets a server's clock be off by the offset in a file.
 pub fn with_false_clock(setup: Setup, file: &Path) -> Setup {
-    let environment =
-        [format!("LD_PRELOAD={}", false_clock().display()), format!("FALSE_CLOCK_FILE={}", file.display())];
-    setup.under(["env".to_owned()].into_iter().chain(environment).collect())
+    setup.under(preloading(&false_clock(), &[("FALSE_CLOCK_FILE", file)]))
 }
 
 /// Sets the offset of a server's clock, in milliseconds. The server has the file in memory, so it must not be replaced.

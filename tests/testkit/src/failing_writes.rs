@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::NamedTempFile;
 
-use crate::modules::module;
+use crate::modules::{module, preloading};
 
 /// The environment variable with the path of the shared page.
 pub const PAGE: &str = "FAILING_WRITES_PAGE";
@@ -118,9 +118,7 @@ impl FailingWrites {
         let library = module("FAILING_WRITES_LIBRARY", default, "make build-modules");
         // The system shows paths without links.
         let place = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
-        let variables = [("LD_PRELOAD", &*library), (PAGE, self.file.path()), (PLACE, &place)];
-        let variables = variables.map(|(name, path)| format!("{name}={}", path.display()));
-        ["env".to_owned()].into_iter().chain(variables).collect()
+        preloading(&library, &[(PAGE, self.file.path()), (PLACE, &place)])
     }
 
     /// Starts counting at zero, and lets the call of this number fail.

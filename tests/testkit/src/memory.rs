@@ -5,6 +5,7 @@ use redis::Connection;
 use crate::command::run;
 use crate::info::used_memory;
 use crate::server::{Server, Setup, with_debug};
+use crate::wire::Wire;
 
 pub const MIB: u64 = 1 << 20;
 
@@ -77,4 +78,14 @@ fn used(server: &Server, field: &str) -> u64 {
     let size = status.lines().find_map(|line| line.strip_prefix(field)).expect("the size of a process");
     let size: u64 = size.trim().trim_end_matches(" kB").trim().parse().expect("a number");
     size * 1024
+}
+
+/// Acts while a request of the module for at least `least` bytes of memory fails: the one with this number, counted from
+/// 1. Returns the result, and the number of such requests.
+pub fn starving<T>(client: &mut Wire, request: u64, least: u64, act: impl FnOnce(&mut Wire) -> T) -> (T, u64) {
+    let starve =
+        |client: &mut Wire, request: u64| client.run(&format!("BF.STARVE key {request} {least}")).integer() as u64;
+    starve(client, request);
+    let result = act(client);
+    (result, starve(client, 0))
 }

@@ -39,3 +39,10 @@ pub fn repository() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).expect("a workspace")
 }
+
+/// Returns the command prefix that runs a program which preloads a library, with these variables.
+pub fn preloading(library: &Path, variables: &[(&str, &Path)]) -> Vec<String> {
+    let variables = [("LD_PRELOAD", library)].into_iter().chain(variables.iter().copied());
+    let variables = variables.map(|(name, path)| format!("{name}={}", path.display()));
+    ["env".to_owned()].into_iter().chain(variables).collect()
+}

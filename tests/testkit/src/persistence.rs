@@ -55,6 +55,11 @@ pub fn aof_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Appends a command to a server's append-only file, given as words with a space between them.
+pub fn append_line_to_aof(folder: &Path, line: &str) {
+    append_to_aof(folder, &[&line.split(' ').map(str::as_bytes).collect::<Vec<_>>()]);
+}
+
 /// Appends commands to a server's append-only file.
 pub fn append_to_aof(folder: &Path, commands: &[&[&[u8]]]) {
     let files = aof_files(folder);
