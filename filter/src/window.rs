@@ -30,6 +30,14 @@ pub const DEFAULT_SLICES: u8 = 15;
 /// The length of the longest window: a hundred years, in milliseconds.
 pub const MAX_LENGTH: u64 = 100 * 36525 * 24 * 3600 * 10;
 
+/// The largest [span](Window::span) of any window: that of the most slices, if they end by time and by number.
+pub(crate) const MAX_SPAN: u8 = {
+    let window = Window { length: Some(NonZeroU64::MIN), slices: *SLICES.end(), refresh: false, rolling: true };
+    let span = window.span();
+    assert!(span < u8::MAX, "a span that saturates");
+    span
+};
+
 impl Window {
     /// Returns the window, or `None` if it is not valid.
     pub fn checked(self) -> Option<Window> {
@@ -52,7 +60,7 @@ impl Window {
     }
 
     /// Returns the largest number of slices that are remembered at a time.
-    pub fn span(self) -> u8 {
+    pub const fn span(self) -> u8 {
         match (self.length, self.rolling) {
             // At most `slices + 2` of them began because the time of the slice before was over, the others because it
             // was full.
@@ -62,7 +70,7 @@ impl Window {
     }
 
     /// Returns the largest number of remembered slices that began because the slice before was full.
-    pub fn max_full_slices(self) -> u8 {
+    pub const fn max_full_slices(self) -> u8 {
         self.slices.saturating_add(1)
     }
 

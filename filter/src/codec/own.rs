@@ -25,7 +25,7 @@ use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::kind::decode_unsealed;
 use crate::memory::{Admit, request, try_append};
-use crate::stored::chunk::{self, FIRST_CHUNK_CURSOR, SealedChunk};
+use crate::stored::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
 use crate::stored::fields::Fields;
 use crate::stored::header::{self, CHECKSUM_BYTES};
 use crate::stored::section::{MAX_SECTIONS, Placed, each_part, section_mut, sections};
@@ -33,6 +33,9 @@ use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source,
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
+
+/// Below this size, each section has one chunk at most.
+const _: () = assert!(SHORT as usize <= BITS_CHUNK_BYTES && SHORT as usize <= TABLE_CHUNK_BYTES);
 
 /// The maximum size of an unpacked first string: a header, and for each section a chunk, its length and its padding.
 const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 * WORD;

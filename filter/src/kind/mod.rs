@@ -31,8 +31,26 @@ use cuckoo::CuckooSpec;
 /// A counting filter that stands for a cuckoo filter.
 pub type NativeCuckooFilter = counting::CountingFilter<counting::figures::CuckooFigures>;
 
-/// A kind in our own encoding: its code in the header, and the function that decodes the rest of the header.
-pub(crate) type OwnKind = (u8, fn(&mut Preamble<'_>) -> Result<Header, DecodeError>);
+/// A kind in our own encoding.
+pub struct OwnKind {
+    /// The code in the header.
+    code: u8,
+    /// Decodes the rest of the header.
+    decode_records: fn(&mut Preamble<'_>) -> Result<Header, DecodeError>,
+}
+
+impl OwnKind {
+    /// Returns the kind with this code. Its records, those of all sections included, take at most `max_record_bytes`
+    /// bytes in a header. Does not compile if that is more than a header can have.
+    pub(crate) const fn new(
+        code: u8,
+        max_record_bytes: usize,
+        decode_records: fn(&mut Preamble<'_>) -> Result<Header, DecodeError>,
+    ) -> OwnKind {
+        assert!(max_record_bytes <= header::MAX_RECORD_BYTES, "a header without room for its records");
+        OwnKind { code, decode_records }
+    }
+}
 
 /// The parameters of a new filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -380,10 +398,9 @@ fn of_kind<'a, K: Kind>(sources: &[(&'a Content, u64)]) -> Result<Vec<(&'a K, u6
 /// Decodes a header of a filter of our own, without its checksum. Returns the bytes after it, too.
 pub(crate) fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let (code, fields) = header::kind_of(unsealed)?;
-    let kind = OWN.iter().flatten().find(|&&(own_code, _)| own_code == code);
-    let &(_, decode_records) = kind.ok_or(DecodeError::NewerVersion)?;
+    let kind = OWN.iter().flatten().find(|kind| kind.code == code).ok_or(DecodeError::NewerVersion)?;
     let mut preamble = Preamble::decode(fields)?;
-    let header = decode_records(&mut preamble)?;
+    let header = (kind.decode_records)(&mut preamble)?;
     Ok((header, preamble.fields.0))
 }
 

@@ -30,8 +30,15 @@ use crate::spec::{ErrorRate, Growth, OwnSpec};
 /// From the first release on, each version reads all released versions before it, and rejects later ones.
 pub const VERSION: u8 = 3;
 
-/// The maximum size of a header in bytes. The largest are those of windows of 64 slices.
-pub const MAX_BYTES: usize = 2 << 10;
+/// The maximum size of a header in bytes.
+pub const MAX_BYTES: usize = PREAMBLE_BYTES + MAX_RECORD_BYTES + CHECKSUM_BYTES;
+
+/// The maximum size of all records of a header in bytes. Each kind [asserts](crate::kind::OwnKind::new) that its records
+/// fit. The largest are those of rolling windows of 64 slices.
+pub const MAX_RECORD_BYTES: usize = 4 << 10;
+
+/// The size of the fields before the records.
+const PREAMBLE_BYTES: usize = 32;
 
 const MAGIC: &[u8] = b"OXB";
 
@@ -91,6 +98,7 @@ pub fn encode(filter: &dyn Stored) -> Result<Vec<u8>, Error> {
     header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
     header.extend_from_slice(&spec.seed.to_le_bytes());
     header.extend_from_slice(&spec.error_rate.get().to_le_bytes());
+    debug_assert_eq!(header.len(), PREAMBLE_BYTES);
     filter.encode_record(&mut header);
     sections(filter).for_each(|placed| placed.section.encode_record(&mut header));
     let checksum = xxh3_64(&header);

@@ -23,7 +23,7 @@ pub trait Section {
     /// chunks.
     fn part_at(&self, position: u64) -> Result<Option<Part<'_>>, Error>;
 
-    /// Returns about how many bytes the content of all chunks takes.
+    /// Returns the maximum size of the content of all chunks, in bytes.
     fn content_bytes(&self) -> u64;
 
     /// Returns the position of the end of a chunk that starts at `start`, or `None` if it is no chunk.

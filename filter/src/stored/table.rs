@@ -26,6 +26,9 @@ use crate::memory::Admit;
 use crate::spec::Growth;
 use crate::table::{AddressSpace, Addressing, END, FingerprintLengths, Payload, Position, Table, end_of};
 
+/// The size of a record in bytes.
+pub(crate) const RECORD_BYTES: usize = 48;
+
 /// A valid record.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -120,7 +123,7 @@ impl Section for Table {
     }
 
     fn content_bytes(&self) -> u64 {
-        if self.slots() > 0 { self.allocated() as u64 } else { 0 }
+        if self.slots() > 0 { self.max_encoded_bytes() } else { 0 }
     }
 
     fn end_of(&self, content: &[u8], start: Position) -> Option<Position> {

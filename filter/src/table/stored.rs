@@ -96,6 +96,12 @@ impl Table {
         Ok(Some(bytes))
     }
 
+    /// Returns the maximum size of all segments as one part, in bytes.
+    pub fn max_encoded_bytes(&self) -> u64 {
+        let headers = self.segments.saturating_mul(SEGMENT_HEADER as u64);
+        (size_of::<[Position; 2]>().saturating_add(self.segment_bytes) as u64).saturating_add(headers)
+    }
+
     /// Returns the segments with their first paths, in order.
     pub(super) fn placed_segments(&self) -> impl Iterator<Item = (Path, &Segment)> {
         let mut position = 0;

@@ -19,6 +19,7 @@ use crate::stored::fields::Fields;
 /// A counting filter that has none.
 impl Figures for () {
     const CODE: u8 = 2;
+    const BYTES: usize = 0;
 
     fn encode(&self, _header: &mut Vec<u8>) {}
 
@@ -48,6 +49,7 @@ pub struct CuckooFigures {
 
 impl Figures for CuckooFigures {
     const CODE: u8 = 4;
+    const BYTES: usize = 16;
 
     fn encode(&self, header: &mut Vec<u8>) {
         let CuckooSpec { bucket_size, max_iterations, expansion } = self.spec;

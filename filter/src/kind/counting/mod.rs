@@ -36,6 +36,8 @@ pub struct CountingFilter<F = ()> {
 pub trait Figures: Copy + 'static {
     /// The code of the kind in a header.
     const CODE: u8;
+    /// Their size in a header, in bytes.
+    const BYTES: usize;
 
     /// Appends the figures to a header.
     fn encode(&self, header: &mut Vec<u8>);
@@ -191,7 +193,8 @@ where
     CountingFilter<F>: Contained,
 {
     const COUNTS: bool = true;
-    const OWN: Option<OwnKind> = Some((F::CODE, stored::decode_records::<F>));
+    const OWN: Option<OwnKind> =
+        Some(OwnKind::new(F::CODE, stored::MAX_RECORD_BYTES + F::BYTES, stored::decode_records::<F>));
 
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, None)

@@ -26,6 +26,9 @@ use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
 use crate::table::Payload;
 
+/// The size of the records without the figures, in bytes.
+pub(crate) const MAX_RECORD_BYTES: usize = 16 + table::RECORD_BYTES;
+
 impl<F: Figures> Stored for CountingFilter<F> {
     fn code(&self) -> u8 {
         F::CODE

@@ -23,6 +23,9 @@ use crate::stored::chunk::BITS_CHUNK_BYTES;
 use crate::stored::fields::Fields;
 use crate::stored::section::{Part, Section};
 
+/// The size of a record in bytes.
+pub(crate) const RECORD_BYTES: usize = 40;
+
 /// A valid record.
 pub(crate) struct Record {
     spec: BlockedSpec,

@@ -159,7 +159,7 @@ impl NativeFilter {
 }
 
 impl Kind for NativeFilter {
-    const OWN: Option<OwnKind> = Some((stored::CODE, stored::decode_records));
+    const OWN: Option<OwnKind> = Some(OwnKind::new(stored::CODE, stored::MAX_RECORD_BYTES, stored::decode_records));
 
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.layer.spec().capacity, None)

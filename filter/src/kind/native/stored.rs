@@ -25,6 +25,9 @@ use crate::table::{Addressing, Payload, Table};
 /// The code of the kind in a header.
 pub(crate) const CODE: u8 = 0;
 
+/// The maximum size of the records in bytes.
+pub(crate) const MAX_RECORD_BYTES: usize = blocks::RECORD_BYTES + table::RECORD_BYTES;
+
 impl Stored for NativeFilter {
     fn code(&self) -> u8 {
         CODE

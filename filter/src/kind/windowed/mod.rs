@@ -244,7 +244,7 @@ impl WindowedFilter {
 }
 
 impl Kind for WindowedFilter {
-    const OWN: Option<OwnKind> = Some((stored::CODE, stored::decode_records));
+    const OWN: Option<OwnKind> = Some(OwnKind::new(stored::CODE, stored::MAX_RECORD_BYTES, stored::decode_records));
 
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, Some(self.slices.window()))

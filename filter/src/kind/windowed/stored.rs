@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::array::try_box;
 use crate::error::DecodeError;
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::windowed::slices::{Slice, Slices};
+use crate::kind::windowed::slices::{Slice, Slices, TABLES};
 use crate::kind::{Contained, Header};
 use crate::spec::{Growth, OwnSpec};
 use crate::stored::Stored;
@@ -32,13 +32,23 @@ use crate::stored::header::Preamble;
 use crate::stored::section::{MAX_SECTIONS, Section};
 use crate::stored::table;
 use crate::table::{END, Payload, Stamps};
-use crate::window::Window;
+use crate::window::{MAX_SPAN, Window};
 
 const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
 
 /// The code of the kind in a header.
 pub(crate) const CODE: u8 = 3;
+
+/// The maximum size of the records in bytes.
+pub(crate) const MAX_RECORD_BYTES: usize =
+    SLICES_BYTES + MAX_SPAN as usize * SLICE_BYTES + MAX_SECTIONS * table::RECORD_BYTES;
+
+/// The size of the record of the slices without its slices.
+const SLICES_BYTES: usize = 64;
+
+/// The size of a slice in the record.
+const SLICE_BYTES: usize = (1 + TABLES) * size_of::<u64>();
 
 impl Stored for WindowedFilter {
     fn code(&self) -> u8 {

@@ -3,10 +3,10 @@
 use models::window::Answer;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin};
-use oxbloom_filter::internals::{Growth, Window};
+use oxbloom_filter::internals::{self, Growth, Window};
 
 use crate::forgetting::filters::{EXACT, START, contains, insert, window, windowed};
-use crate::model::{body, by, through_a_file, whole, with_checksum};
+use crate::model::{body, by, through_a_client, through_a_file, whole, with_checksum};
 
 /// The maximum number of bytes that these tests allocate for a header.
 const MEMORY_LIMIT: u64 = 16 << 20;
@@ -43,6 +43,48 @@ fn every_accepted_header_gives_a_working_filter() {
                     let mut other = header.build().unwrap();
                     let _ = codec::load_chunk(&mut other, cursor, &data, Origin::Client, &mut |_| true);
                 }
+            }
+        }
+    }
+}
+
+/// Fills a window with as many slices as it can remember: first slices that end by time, and then full ones.
+fn spanning(window: Window) -> Filter {
+    /// The number of items in a full slice.
+    const FULL: u64 = 3;
+    let slices = u64::from(window.slices);
+    let mut filter = windowed(EXACT, FULL * slices, Growth::Fixed, window);
+    let mut now = START;
+    if window.length.is_some() {
+        insert(&mut filter, &[0], now, None);
+        for step in 1..=slices {
+            now = START + step * window.slice_length().get();
+            insert(&mut filter, &[1], now, None);
+        }
+    }
+    if !window.rolling {
+        return filter;
+    }
+    // Renewed items leave their slices, so they fill more slices than there is room for.
+    for round in 0..=slices {
+        let first = if window.refresh { 2 } else { 2 + FULL * round };
+        insert(&mut filter, &(first..first + FULL).collect::<Vec<_>>(), now, None);
+    }
+    filter
+}
+
+#[test]
+fn windows_that_remember_as_many_slices_as_they_can_are_stored_and_loaded() {
+    for slices in internals::SLICES {
+        for (slice_length, rolling) in [(1000, false), (0, true), (1000, true)] {
+            let length = slice_length * u64::from(slices);
+            let window = Window { rolling, refresh: length > 0, ..window(length, slices) };
+            let filter = spanning(window);
+            let remembered = filter.windowed().expect("a filter that forgets").slices().remembered().len() as u8;
+            let most = if rolling && length > 0 { 2 * slices + 2 } else { slices + u8::from(!rolling) };
+            assert!(most == remembered && most <= window.span(), "{remembered} of {window:?}");
+            for copy in [through_a_file(&filter), through_a_client(&filter)] {
+                assert_eq!(whole(&copy), whole(&filter), "{window:?}");
             }
         }
     }
