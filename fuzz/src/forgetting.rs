@@ -92,6 +92,10 @@ impl Subject {
                 let lifetime = if operation & 8 > 0 { u64::from(rest.u16()?) } else { 0 };
                 self.add(first.into(), u64::from(count) << (operation >> 5), lifetime);
             }
+            2 if operation & 8 > 0 => {
+                let (first, count) = (rest.u16()?, rest.u8()?);
+                self.add_to_slices(first.into(), count, operation & 16 > 0);
+            }
             2 => self.now += u64::from(rest.u16()?) << (operation >> 4 & 7),
             3 => self.now = self.now.saturating_sub(rest.u16()?.into()).max(START),
             4 => {
@@ -132,6 +136,14 @@ impl Subject {
                 (true, true) => panic!("item {number} is new and renewed"),
             };
             self.model.add(number, answer, [self.time(), until], lifetime.is_some());
+        }
+    }
+
+    /// Adds an item to each of several slices that follow each other: always the same one, or the next one.
+    fn add_to_slices(&mut self, first: u64, count: u8, is_other: bool) {
+        for step in 0..u64::from(count) {
+            self.now += self.window().slice_length().get();
+            self.add(first + if is_other { step } else { 0 }, 1, 0);
         }
     }
 

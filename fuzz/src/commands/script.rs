@@ -30,6 +30,7 @@ const WORDS: &[&str] = &[
     "CF.RESERVE", "CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX", "CF.EXISTS", "CF.MEXISTS", "CF.COUNT", "CF.DEL",
     "CF.INFO", "CF.DEBUG", "CF.COMPACT", "CF.CONVERT", "CF.SCANDUMP", "CF.LOADCHUNK", "BUCKETSIZE", "MAXITERATIONS",
     "BF.LOAD", "valkey", "TIGHTENING", "VALIDATESCALETO", "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345", "dialect", "valkey-bloom",
+    "ROLLING",
 ];
 
 /// Bytes from here on are items.
