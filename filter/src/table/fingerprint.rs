@@ -15,6 +15,7 @@
 //! `site/assets/calculator/tables.js` computes the same shapes, and a test compares both.
 
 use super::bits::MAX_WIDTH;
+use super::growth::MAX_DEPTH;
 use super::path::Path;
 use super::segment::{MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, SlotFormat, bytes_of_segment};
 
@@ -25,10 +26,12 @@ pub(super) const FIRST_LEVEL: u32 = QUOTIENT_BITS + 1;
 const SMALL: u32 = 14;
 const LARGE: u32 = 22;
 
-/// The largest level of a table of fixed size. It suffices for some `10^10` items at 1 %, which take 20 GB. The first
-/// item of such a table allocates a directory of pages of 3 MB, in a millisecond or two. A table that grows has no such
-/// limit, and its directory grows with it.
+/// The largest level of a table of fixed size. It suffices for `10^11` items at 1 %, which take 200 GB: more need
+/// segments of more than [`MAX_BYTES`]. The first item of such a table allocates a directory of pages of 3 MB, in a
+/// millisecond or two. A table that grows has no such limit, and its directory grows with it.
 const MAX_LEVEL: u32 = 34;
+
+const _: () = assert!(MAX_LEVEL - QUOTIENT_BITS - MAX_LOG_GROUPS <= MAX_DEPTH);
 
 /// The length of the longest fingerprint. A slot also has a terminator.
 const MAX_LENGTH: u32 = MAX_WIDTH - 1;
@@ -150,13 +153,19 @@ impl AddressSpace {
     fn bytes_for(self, items: f64, stamp_bits: u32) -> f64 {
         let segments = (self.used() * libm::exp2(f64::from(self.depth()))).max(1.0);
         let mean = items / segments;
-        // The number of slots has a Poisson distribution: few segments exceed the mean by more than two deviations.
-        let max = if segments > 1.0 { mean + 2.0 * libm::sqrt(mean) } else { mean };
+        // The number of slots has a Poisson distribution: few segments exceed the mean by more than two deviations, and
+        // one in 10^15 by more than eight. Segments do not split, so even that one must have room.
+        let deviation = if segments > 1.0 { libm::sqrt(mean) } else { 0.0 };
         let format = SlotFormat { width: u32::from(self.width) + stamp_bits, stamp_bits };
-        if max > MAX_BYTES as f64 {
+        let bytes = |slots: f64| {
+            // A slot takes at least one bit. With this limit, no sum overflows.
+            let slots = libm::ceil(slots).min((u8::BITS as usize * MAX_BYTES) as f64);
+            bytes_of_segment(slots as usize, self.log_groups(), format)
+        };
+        if bytes(mean + 8.0 * deviation) > MAX_BYTES {
             return f64::INFINITY;
         }
-        segments * bytes_of_segment(libm::ceil(max) as usize, self.log_groups(), format) as f64
+        segments * bytes(mean + 2.0 * deviation) as f64
     }
 
     /// Returns the fraction of the quotients that is used.

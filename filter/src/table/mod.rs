@@ -75,7 +75,7 @@ use crate::memory::try_vec;
 use bits::MAX_WIDTH;
 use coverage::{COVERAGE_BITS, Coverage, coverage_of_prefix, weight_of_prefix};
 use directory::{Bucket as _, Directory};
-pub use entry::{Payload, Stamps};
+pub use entry::{MAX_ENTRY_COUNT, Payload, Stamps};
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{AddressSpace, FingerprintLengths};
 pub(crate) use forgetting::{AddOutcome, SliceAddition};
@@ -446,6 +446,38 @@ mod tests {
         let rejected = crafted.into_iter().find_map(|hash| table.add(hash, &mut |bytes| bytes < 50_000).err());
         assert_eq!(rejected, Some(Error::CannotGrow));
         assert!(table.allocated() < 500_000, "{} bytes", table.allocated());
+    }
+
+    /// Segments of a table of fixed size do not split, so each must have room for its share of the items.
+    #[test]
+    fn a_table_of_the_largest_capacity_has_room_for_its_items() {
+        let stamps = Payload::Slice(Stamps { forgotten: 0, span: 131 });
+        for (rate, payload) in [0.9, 0.01, 1e-12].into_iter().flat_map(|rate| [(rate, Payload::Count), (rate, stamps)])
+        {
+            let fits = |capacity: u64| Table::fixed(capacity, rate, payload).is_ok();
+            let capacity =
+                (0..63).rev().fold(0, |largest, bit| largest + if fits(largest + (1 << bit)) { 1 << bit } else { 0 });
+            let mut table = Table::fixed(capacity, rate, payload).unwrap();
+            let Addressing::Fixed(space) = table.addressing() else { panic!("a table that grows") };
+            let mean = capacity as f64 / (space.used() * f64::from(1 << space.depth()));
+            let items = (mean + 6.0 * mean.sqrt()) as u64;
+            for number in 0..items {
+                let hash = hash(0, space.depth() + 1, number);
+                let added = match payload {
+                    Payload::Slice(_) => {
+                        let addition = SliceAddition {
+                            forgotten_before: 0,
+                            forgotten_after: 0,
+                            slice: 1 + number % 131,
+                            refresh: false,
+                        };
+                        table.add_to_slice(hash, addition, &mut |_bytes| true).map(drop)
+                    }
+                    _ => table.add(hash, &mut |_bytes| true).map(drop),
+                };
+                assert_eq!(added, Ok(()), "item {number} of {items}, {rate} {payload:?} {capacity}");
+            }
+        }
     }
 
     /// Few of the segments of a table are deeper than others by more than a bit.
