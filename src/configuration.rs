@@ -17,6 +17,7 @@ use crate::ffi::{FAILED, OK, call};
 use crate::names::{Names, names};
 use crate::reply_error::Dialect;
 use crate::server::{Arg, Args, Context, OwnedString, Server, feature};
+use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION};
 use oxbloom_filter::internals::{ErrorRate, FilterKind, Growth};
 
 /// A setting that is a whole number.
@@ -62,10 +63,10 @@ const DEFAULT_MERGE_LIMIT: i64 = 64 << 20;
 
 static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahead-size", 2 << 20, 0, i64::MAX) };
 
-static CF_BUCKET_SIZE: Number = Number::of_redis_8(c"cf-bucket-size", 2, 1, 255);
+static CF_BUCKET_SIZE: Number = Number::of_redis_8(c"cf-bucket-size", 2, 1, MAX_BUCKET_SIZE as i64);
 static CF_INITIAL_SIZE: Number = Number::of_redis_8(c"cf-initial-size", 1024, 2, i64::MAX);
-static CF_MAX_ITERATIONS: Number = Number::of_redis_8(c"cf-max-iterations", 20, 1, 65535);
-static CF_EXPANSION_FACTOR: Number = Number::of_redis_8(c"cf-expansion-factor", 1, 0, 32768);
+static CF_MAX_ITERATIONS: Number = Number::of_redis_8(c"cf-max-iterations", 20, 1, u16::MAX as i64);
+static CF_EXPANSION_FACTOR: Number = Number::of_redis_8(c"cf-expansion-factor", 1, 0, MAX_EXPANSION as i64);
 static CF_MAX_EXPANSIONS: Number = Number::of_redis_8(c"cf-max-expansions", 32, 1, i64::MAX);
 
 static NUMBERS: [&Number; 10] = [

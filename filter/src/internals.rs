@@ -22,12 +22,20 @@ pub use crate::layer::LayerInfo;
 pub use crate::memory::{Admit, try_vec};
 pub use crate::spec::{DEFAULT_STORED_EXPANSION, ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
 pub use crate::table::{Addressing, END, Payload, Position, Stamps, Table, end_of};
-pub use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
+pub use crate::window::{DEFAULT_SLICES, Window};
 
 /// Filters as bytes.
 pub mod codec {
     pub use crate::codec::*;
     pub use crate::stored::{chunk, header, packing};
+}
+
+/// The limits of filters.
+pub mod limits {
+    pub use crate::kind::cuckoo::{MAX_BUCKET_SIZE, MAX_EXPANSION, MAX_LAYERS as MAX_CUCKOO_LAYERS};
+    pub use crate::kind::valkey::MAX_LAYERS as MAX_VALKEY_LAYERS;
+    pub use crate::table::MAX_ENTRY_COUNT as MAX_COUNT;
+    pub use crate::window::{MAX_LENGTH, SLICES};
 }
 
 /// The shapes of layers.

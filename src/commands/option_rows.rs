@@ -15,7 +15,8 @@ use crate::configuration::{self, CUCKOO_LAYOUTS, LAYOUTS};
 use crate::reply_error::{CuckooOption, Dialect, Error, RangedOption};
 use crate::server::{Arg, Args, Context};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{ErrorRate, FilterKind, MAX_LENGTH, SLICES, Window};
+use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION, MAX_LENGTH, SLICES};
+use oxbloom_filter::internals::{ErrorRate, FilterKind, Window};
 
 /// A command that creates filters. The errors depend on it, as RedisBloom's do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,12 +119,16 @@ static OPTIONS: &[OptionRow] = &[
         ..cuckoo_row(Argument::option(c"MAXITERATIONS", c"maxiterations", ArgumentKind::Integer))
     },
     OptionRow {
-        set: |options, given| set_number(&mut options.bucket_size, given, 1..=255, CuckooOption::BucketSize),
+        set: |options, given| {
+            set_number(&mut options.bucket_size, given, 1..=MAX_BUCKET_SIZE.into(), CuckooOption::BucketSize)
+        },
         replicated: |filter| Some(filter.cuckoo_spec()?.bucket_size.to_string()),
         ..cuckoo_row(Argument::option(c"BUCKETSIZE", c"bucketsize", ArgumentKind::Integer))
     },
     OptionRow {
-        set: |options, given| set_number(&mut options.expansion, given, 0..=32768, CuckooOption::Expansion),
+        set: |options, given| {
+            set_number(&mut options.expansion, given, 0..=MAX_EXPANSION.into(), CuckooOption::Expansion)
+        },
         replicated: |filter| Some(filter.cuckoo_spec()?.expansion.to_string()),
         ..cuckoo_row(Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer))
     },

@@ -35,7 +35,8 @@ use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source,
 const SHORT: u64 = 4 << 10;
 
 /// Below this size, each section has one chunk at most.
-const _: () = assert!(SHORT as usize <= BITS_CHUNK_BYTES && SHORT as usize <= TABLE_CHUNK_BYTES);
+const _: () = assert!(SHORT as usize <= BITS_CHUNK_BYTES);
+const _: () = assert!(SHORT as usize <= TABLE_CHUNK_BYTES);
 
 /// The maximum size of an unpacked first string: a header, and for each section a chunk, its length and its padding.
 const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 * WORD;

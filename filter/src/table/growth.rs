@@ -1,6 +1,6 @@
 //! Growth and shrinking: splits and merges of segments, and their allocations.
 
-use super::bits::{Broadword, Select};
+use super::bits::{Broadword, MAX_WIDTH, Select};
 use super::coverage::{Coverage, coverage_of_entries};
 use super::directory::{Bucket as _, Directory};
 use super::entry::{ListedEntry, doubled, halved};
@@ -21,6 +21,9 @@ const MIN_LOAD: u32 = 3;
 
 /// The largest depth of a segment. It suffices for `10^15` items.
 pub(super) const MAX_DEPTH: u32 = 40;
+
+// The segment, the quotient and the fingerprint are different bits of a path.
+const _: () = assert!(MAX_DEPTH + MAX_LOG_GROUPS + QUOTIENT_BITS + MAX_WIDTH <= Path::BITS);
 
 /// The largest size of the directories of a growing table that is decoded, in bytes. Usual tables have about 60 bytes
 /// of directories per segment.

@@ -31,6 +31,8 @@ pub type Position = u64;
 pub const END: Position = 1 << POSITION_BITS;
 
 const POSITION_BITS: u32 = 48;
+const _: () = assert!(MAX_DEPTH <= POSITION_BITS, "segments without a position of their own");
+
 const SEGMENT_HEADER: usize = 6;
 
 /// The place of a segment in a table, before the segment was added.

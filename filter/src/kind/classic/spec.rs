@@ -24,6 +24,9 @@ pub const MAX_PROBES: u32 = 1075;
 /// last one whose rate a double can represent. A layer without bits may follow: see [`ClassicLayerSpec::is_sound`].
 pub const MAX_LAYERS: usize = 1076;
 
+// An absent item takes about two probes a layer.
+const _: () = assert!(4 * MAX_LAYERS <= MAX_LOOKUP_PROBES as usize);
+
 /// The parameters that the layers of a classic filter share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassicSpec {

@@ -24,10 +24,12 @@ use crate::hash::cuckoo::{self, other_bucket};
 const FREE: u8 = 0;
 
 /// The maximum number of slots in a bucket.
-pub(crate) const MAX_BUCKET_SIZE: u16 = 255;
+pub const MAX_BUCKET_SIZE: u16 = 255;
 
 /// The maximum number of buckets in a layer, as in RedisBloom.
 const MAX_BUCKETS: u64 = 1 << 55;
+
+const _: () = assert!(MAX_BUCKETS * MAX_BUCKET_SIZE as u64 <= isize::MAX as u64, "slots that cannot be addressed");
 
 /// A fingerprint, and two hashes whose low bits are its buckets in every layer.
 #[derive(Clone, Copy)]

@@ -19,10 +19,14 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
-use layer::{CuckooLayer, CuckooLayerSpec, Entry, MAX_BUCKET_SIZE};
+pub use layer::MAX_BUCKET_SIZE;
+use layer::{CuckooLayer, CuckooLayerSpec, Entry};
 
 /// The maximum number of layers.
-pub(crate) const MAX_LAYERS: usize = 1024;
+pub const MAX_LAYERS: usize = 1024;
+
+/// The maximum expansion: the largest power of two that RedisBloom's headers have room for.
+pub const MAX_EXPANSION: u16 = 1 << 15;
 
 /// The part of its slots that a layer fills before the next is added.
 const LOAD: f64 = 0.95;

@@ -39,7 +39,7 @@ pub const FIXED_SEED: [u8; SEED_BYTES] = [
 const PRIME: u64 = u64::MAX - 58;
 
 /// The maximum number of layers. With the default parameters, the error rate allows 1,016.
-const MAX_LAYERS: usize = 1 << 15;
+pub const MAX_LAYERS: usize = 1 << 15;
 
 /// A filter with valkey-bloom's layout.
 pub type ValkeyFilter = ClassicFilter<ValkeySpec>;

@@ -30,7 +30,7 @@ use crate::array::relocate_slice;
 use crate::error::{DecodeError, Error};
 use crate::item_count::MAX_ITEMS;
 use crate::memory::try_vec;
-use crate::window::Window;
+use crate::window::{MAX_LENGTH, MAX_SPAN, Window};
 
 /// The latest time, in milliseconds since 1970: some 140,000 years later. A later one would overflow sums.
 pub(crate) const MAX_TIME: u64 = 1 << 52;
@@ -40,6 +40,13 @@ const MAX_SLICE: u64 = 1 << 52;
 
 /// The number of tables in a filter that forgets. Both have items of each slice.
 pub(crate) const TABLES: usize = 2;
+
+/// Sums of times, of numbers of slices, and of the items of all slices stay below this.
+const _: () = {
+    const LIMIT: u64 = 1 << 60;
+    assert!(MAX_TIME + 2 * MAX_LENGTH < LIMIT && MAX_SLICE + (MAX_SPAN as u64) < LIMIT);
+    assert!(TABLES as u64 * MAX_SPAN as u64 * MAX_ITEMS < LIMIT);
+};
 
 /// A remembered slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,9 +76,9 @@ fn sum(slices: &[Slice]) -> [u64; TABLES] {
 
 /// The remembered slices of a filter, with the number of items in each.
 ///
-/// Times and numbers may come from forged bytes. [`restored`](Self::restored) and [`step`](Self::step) limit times and
-/// the numbers of slices to 2^52, and the number of a slice's items in each table to 2^48, so sums of them stay below
-/// 2^60. Arithmetic saturates all the same: if a limit were missing, a sum that wraps could forget items.
+/// Times and numbers may come from forged bytes. [`restored`](Self::restored) and [`step`](Self::step) limit times, the
+/// numbers of slices, and the number of a slice's items in each table. Arithmetic saturates all the same: if a limit
+/// were missing, a sum that wraps could forget items.
 pub struct Slices {
     window: Window,
     /// The number of items in a full slice.
@@ -347,7 +354,10 @@ impl Slices {
 
     /// Returns the number of the newest remembered slice.
     #[inline]
-    #[expect(clippy::arithmetic_side_effects, reason = "at most 131 more than a number up to 2^52, on the hot path")]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most `MAX_SPAN` more than a number up to 2^52, on the hot path"
+    )]
     fn newest(&self) -> u64 {
         self.forgotten + self.len as u64
     }

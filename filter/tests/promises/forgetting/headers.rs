@@ -3,7 +3,7 @@
 use models::window::Answer;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin};
-use oxbloom_filter::internals::{self, Growth, Window};
+use oxbloom_filter::internals::{Growth, Window, limits};
 
 use crate::forgetting::filters::{EXACT, START, contains, insert, window, windowed};
 use crate::model::{body, by, through_a_client, through_a_file, whole, with_checksum};
@@ -75,7 +75,7 @@ fn spanning(window: Window) -> Filter {
 
 #[test]
 fn windows_that_remember_as_many_slices_as_they_can_are_stored_and_loaded() {
-    for slices in internals::SLICES {
+    for slices in limits::SLICES {
         for (slice_length, rolling) in [(1000, false), (0, true), (1000, true)] {
             let length = slice_length * u64::from(slices);
             let window = Window { rolling, refresh: length > 0, ..window(length, slices) };

@@ -4,7 +4,8 @@ use std::num::NonZeroU64;
 
 use models::window::{Due, Rules, WindowModel};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{Growth, MAX_LENGTH, Window};
+use oxbloom_filter::internals::limits::MAX_LENGTH;
+use oxbloom_filter::internals::{Growth, Window};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
