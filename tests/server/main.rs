@@ -13,6 +13,7 @@ mod expiry;
 mod fields;
 mod forgetting;
 mod importing;
+mod limits;
 mod lookahead;
 mod memory;
 mod merging;

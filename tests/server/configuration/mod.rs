@@ -7,7 +7,7 @@
 
 mod arguments;
 mod config;
-mod defaults;
+pub(crate) mod defaults;
 mod limit;
 mod redis_8;
 mod repeated_loads;
