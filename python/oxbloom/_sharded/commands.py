@@ -16,7 +16,7 @@ creates the key again with the same options, and not with the server's defaults.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -194,8 +194,10 @@ class Commands(ItemCommands):
 
     def info(self) -> Conversation[ShardedInfo]:
         replies = yield [("BF.INFO", key) for key in self.keys]
-        facts = map(_facts, map(_checked, replies))
-        capacity, size, layers, items = map(sum, zip(*facts, strict=True))
+        return self._summed(map(_facts, map(_checked, replies)))
+
+    def _summed(self, figures: Iterable[tuple[int, int, int, int]]) -> ShardedInfo:
+        capacity, size, layers, items = map(sum, zip(*figures, strict=True))
         return ShardedInfo(capacity, size, layers, items, len(self.keys))
 
     def clear(self) -> Conversation[None]:
@@ -214,13 +216,27 @@ class Commands(ItemCommands):
             else:
                 _raise_error(reply, key)
         if existing:
-            replies = yield [("BF.INFO", key, "ALL") for key in existing]
-            for key, reply in zip(existing, replies, strict=True):
-                _raise_error(reply, key)
-                self._check(key, _all_facts(reply))
+            yield from self._check(existing)
         return len(existing) < len(self.keys)
 
-    def _check(self, key: str, facts: dict[str, Any]) -> None:
+    def check(self) -> Conversation[ShardedInfo]:
+        """Checks the shards that exist, and creates none. Returns the sums, in which the others are empty."""
+        return self._summed((yield from self._check(self.keys)))
+
+    def _check(self, keys: Sequence[Any]) -> Conversation[list[tuple[int, int, int, int]]]:
+        """Checks shards. Returns the figures of each, which are those of an empty one if it does not exist."""
+        replies = yield [("BF.INFO", key, "ALL") for key in keys]
+        figures = []
+        for key, reply in zip(keys, replies, strict=True):
+            if isinstance(reply, Exception) and str(reply).endswith("not found"):
+                figures.append((self.capacity, 0, 0, 0))
+                continue
+            _raise_error(reply, key)
+            self._compare(key, _all_facts(reply))
+            figures.append(_facts(reply))
+        return figures
+
+    def _compare(self, key: str, facts: dict[str, Any]) -> None:
         """Checks that an existing shard has the error rate, the kind and the window of this filter."""
         error_rate = float(facts["Error rate"])
         if error_rate != self.error_rate:

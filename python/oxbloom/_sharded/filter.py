@@ -147,6 +147,10 @@ class ShardedFilter(_Filter["Client"]):
         """
         return self._run(self._commands.reserve())
 
+    def check(self) -> ShardedInfo:
+        """Raises the same errors as `reserve`, but creates nothing. Returns sums in which missing shards are empty."""
+        return self._run(self._commands.check())
+
     def add(self, item: Item) -> bool:
         """Adds an item. Returns True if it was already there (or is a false positive), and False if it is new."""
         return self._run(self._commands.answer(self._commands.addition, encoded(item)))
@@ -228,6 +232,10 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
         or window, or if it is counting and this filter is not, or the other way round.
         """
         return await self._run(self._commands.reserve())
+
+    async def check(self) -> ShardedInfo:
+        """Raises the same errors as `reserve`, but creates nothing. Returns sums in which missing shards are empty."""
+        return await self._run(self._commands.check())
 
     async def add(self, item: Item) -> bool:
         """Adds an item. Returns True if it was already there (or is a false positive), and False if it is new."""

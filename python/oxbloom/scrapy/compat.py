@@ -23,6 +23,7 @@ __all__ = [
     "close_spider",
     "create_looping_call",
     "engine_slot",
+    "is_in_shell",
     "without_retries",
 ]
 
@@ -32,8 +33,22 @@ SECONDS_BETWEEN_CHECKS = 0.05
 
 def engine_slot(crawler: Crawler) -> Any:
     """Returns the engine's slot, which has the scheduler and the requests in progress. Outside a crawl, it is None."""
-    engine: Any = crawler.engine
+    engine = _engine(crawler)
+    if engine is None:
+        return None
     return engine._slot if hasattr(engine, "_slot") else engine.slot  # before Scrapy 2.13
+
+
+def is_in_shell(crawler: Crawler) -> bool:
+    """Returns True in `scrapy shell`, which uses the engine without a crawl."""
+    return _engine(crawler) is not None and not crawler.crawling
+
+
+def _engine(crawler: Crawler) -> Any:
+    try:
+        return crawler.engine
+    except RuntimeError:  # from Scrapy 2.19 on, instead of None
+        return None
 
 
 def close_spider(crawler: Crawler, reason: str) -> None:
@@ -41,8 +56,21 @@ def close_spider(crawler: Crawler, reason: str) -> None:
     engine: Any = crawler.engine
     if hasattr(engine, "close_spider_async"):
         deferred_from_coro(engine.close_spider_async(reason=reason))
-    else:  # before Scrapy 2.14
-        engine.close_spider(crawler.spider, reason)
+        return
+    spider = crawler.spider
+
+    def close() -> None:
+        if engine_slot(crawler) is not None:
+            engine.close_spider(spider, reason)
+
+    if engine_slot(crawler).inprogress:
+        close()
+    else:
+        # Before Scrapy 2.14, the engine would close the spider at once, and then go on with its first request.
+        from twisted.internet import reactor
+
+        later: Any = reactor
+        later.callLater(0, close)
 
 
 def close_new_spider(crawler: Crawler, reason: str) -> None:

@@ -1,6 +1,8 @@
 """A dupefilter for Scrapy. It stores the requests that were seen in a Bloom filter that all crawlers share.
 
 It checks and adds a request with one command. If two crawlers find a link at the same moment, exactly one follows it.
+The key is created just before the first request is added. So a crawl without requests leaves no key, however it ends,
+and neither does `scrapy shell`, which needs no server.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from oxbloom._sharded.errors import ModuleMissingError
 from oxbloom._sharded.filter import ShardedFilter
 
 from .clients import filter_client
-from .compat import engine_slot
+from .compat import engine_slot, is_in_shell
 from .failures import UNUSABLE, cancel_on_error, is_cancelled, stop
 from .retries import Retries
 from .settings import KEY, PATIENCE, Options, flag, key_for
@@ -66,6 +68,9 @@ class RFPDupeFilter(ScrapyDupeFilter):
         self.retries = retries or Retries(PATIENCE)
         self.stats = stats
         self.usable = True
+        self.in_shell = False
+        self.created = False
+        """True once this object has created the filter, or found that it exists and has the same options."""
         self.crawler: Crawler | None = None
         """The crawler that stops if the filter cannot be used. Without a running crawler, errors are raised."""
         self._found: WeakSet[Request] = WeakSet()
@@ -80,8 +85,11 @@ class RFPDupeFilter(ScrapyDupeFilter):
     @classmethod
     def from_spider(cls, spider: Spider) -> Self:
         """Creates the dupefilter for scrapy-redis's scheduler, which decides itself when to clear it."""
-        lasts = _flag(spider.crawler, "SCHEDULER_PERSIST")
-        return cls._for_key(spider.crawler, _named_key(spider.crawler), persist=True, lasts=lasts)
+        crawler = spider.crawler
+        if is_in_shell(crawler):
+            return cls._for_shell(crawler)
+        lasts = _flag(crawler, "SCHEDULER_PERSIST")
+        return cls._for_key(crawler, _named_key(crawler, spider.name), persist=True, lasts=lasts)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -91,15 +99,29 @@ class RFPDupeFilter(ScrapyDupeFilter):
         ends. Unless SCHEDULER_PERSIST or SCHEDULER_DUPEFILTER_KEY is set, each crawl or each job has its own key: the
         filter of another job, or of a crawl that was killed, must not keep this crawl from crawling.
         """
+        if is_in_shell(crawler):
+            return cls._for_shell(crawler)
         settings = crawler.settings
         shares = _flag(crawler, "SCHEDULER_PERSIST")
-        key = _named_key(crawler)
+        key = _named_key(crawler, (crawler.spider or crawler.spidercls).name)
         job = settings.get("JOBDIR")
         if not shares and not settings.get("SCHEDULER_DUPEFILTER_KEY"):
             with cancel_on_error(crawler):
                 key = f"{key}:{_job_id(job) if job else uuid.uuid4().hex}"
         persist = shares or bool(job)
         return cls._for_key(crawler, key, persist=persist, lasts=persist)
+
+    @classmethod
+    def _for_shell(cls, crawler: Crawler) -> Self:
+        """Creates the dupefilter of `scrapy shell`. It lets all requests through, and has no server."""
+        logger.info("This is no crawl, but a shell: no request is filtered, and no server is used")
+        no_client: Any = None
+        dupefilter = cls(
+            ShardedFilter(no_client, KEY, shards=1), fingerprinter=crawler.request_fingerprinter
+        )
+        dupefilter.usable = False
+        dupefilter.in_shell = True
+        return dupefilter
 
     @classmethod
     def _for_key(cls, crawler: Crawler, key: str, *, persist: bool, lasts: bool) -> Self:
@@ -130,33 +152,28 @@ class RFPDupeFilter(ScrapyDupeFilter):
             fingerprinter=crawler.request_fingerprinter,
             stats=crawler.stats,
         )
-        if not is_cancelled(crawler):
+        if client is not None:
             with cancel_on_error(crawler):
                 flush = flag(settings, "SCHEDULER_FLUSH_ON_START")
                 dupefilter._prepare(flush=flush, error_rate=options.error_rate)
-        dupefilter.usable = not is_cancelled(crawler)
+        dupefilter.usable = client is not None and not is_cancelled(crawler)
         if dupefilter.usable and filter.window and not lasts:
             logger.warning(SHORT_MEMORY)
         dupefilter.crawler = crawler
         return dupefilter
 
     def _prepare(self, *, flush: bool, error_rate: float) -> None:
-        """Creates the filter, or checks the options of the existing one. Logs what the crawl uses."""
+        """Checks the options of the filter if it exists. Logs what the crawl uses.
+
+        Does nothing if the user of the server may not read the filter.
+        """
         if flush:
             self.clear()
         try:
-            self.retries.until_answered(self.filter.reserve)
+            info = self.retries.until_answered(self.filter.check).value
         except ModuleMissingError as error:
             # Another server may use the port, so the message has the address.
             raise ModuleMissingError(self.filter.prefix, self.retries.server) from error
-        self._log_start(error_rate)
-
-    def _log_start(self, error_rate: float) -> None:
-        """Logs the filter that the crawl uses, unless the user of the server may not read it."""
-        if not logger.isEnabledFor(logging.INFO):
-            return
-        try:
-            info = self.retries.until_answered(self.filter.info).value
         except NoPermissionError:
             return
         logger.info(
@@ -178,11 +195,12 @@ class RFPDupeFilter(ScrapyDupeFilter):
         `bloomfilter/uncertain` counts these requests.
         """
         if not self.usable:
-            return True  # the crawl stops
+            return not self.in_shell  # the crawl stops
         if self.was_found(request):
             return True
         fingerprint = self.request_fingerprint(request)
         try:
+            self._create()
             answer = self.retries.until_answered(lambda: self.filter.add(fingerprint))
         except UNUSABLE as error:
             self._stop(error)
@@ -219,7 +237,18 @@ class RFPDupeFilter(ScrapyDupeFilter):
 
     def addition(self, request: Request) -> tuple[Any, ...]:
         """Returns the command that `request_seen` sends, for scripts that do more in the same step."""
+        self._create()
         return self.filter.addition(self.request_fingerprint(request))
+
+    def _create(self) -> None:
+        """Creates the filter, or checks the options of the existing one, before this object's first addition.
+
+        Another crawler may have created it since the start. The addition itself would also create it, but would not
+        notice other options.
+        """
+        if not self.created:
+            self.retries.until_answered(self.filter.reserve)
+            self.created = True
 
     def mark(self, request: Request) -> None:
         """Notes in a request's meta that it is let through, for `forget`. The note stays with it in the queue."""
@@ -233,6 +262,8 @@ class RFPDupeFilter(ScrapyDupeFilter):
         requests that bypassed the filter with `dont_filter`, except retries of requests that the filter let through.
         Needs `BLOOMFILTER_COUNTING`.
         """
+        if self.in_shell:
+            return False
         if not self.filter.counting:
             raise ValueError("forget needs BLOOMFILTER_COUNTING = True")
         fingerprint = self.request_fingerprint(request)
@@ -249,6 +280,7 @@ class RFPDupeFilter(ScrapyDupeFilter):
         Does nothing if the filter cannot be used, since its key may hold something else.
         """
         if self.usable:
+            self.created = False
             self.retries.until_answered(self.filter.clear)
 
     def close(self, reason: str = "") -> None:
@@ -272,11 +304,10 @@ class RFPDupeFilter(ScrapyDupeFilter):
         stop(self.crawler, error, "bloomfilter_unusable")
 
 
-def _named_key(crawler: Crawler) -> str:
+def _named_key(crawler: Crawler, spider: str) -> str:
     """Returns the key in the settings. If that is invalid, cancels the crawl and returns the default."""
-    assert crawler.spider is not None
     with cancel_on_error(crawler):
-        return key_for(crawler.settings, "SCHEDULER_DUPEFILTER_KEY", KEY, crawler.spider.name)
+        return key_for(crawler.settings, "SCHEDULER_DUPEFILTER_KEY", KEY, spider)
     return KEY
 
 

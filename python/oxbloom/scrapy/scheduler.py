@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redis.cluster import RedisCluster
 from scrapy import signals
+from scrapy.core.scheduler import Scheduler as ScrapyScheduler
 from scrapy.exceptions import DontCloseSpider
 from scrapy.settings import Settings
 from scrapy.utils.misc import load_object
@@ -22,7 +23,7 @@ from scrapy_redis.scheduler import Scheduler as ScrapyRedisScheduler
 from oxbloom._slots import hash_slot
 
 from .clients import queue_client
-from .compat import create_looping_call, engine_slot
+from .compat import create_looping_call, engine_slot, is_in_shell
 from .deliveries import ORDERS, Deliveries, Order
 from .dupefilter import RFPDupeFilter
 from .failures import UNUSABLE, cancel, cancel_on_error, is_cancelled, stop
@@ -30,6 +31,7 @@ from .settings import Options, key_for
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
 logger = logging.getLogger(__name__)
@@ -49,6 +51,16 @@ class Scheduler(ScrapyRedisScheduler):  # type: ignore[misc]
     """
 
     queue_cls: Any
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Any:
+        """Creates the scheduler. In `scrapy shell`, returns Scrapy's own.
+
+        The shell waits for the very object that it schedules. One that went through the server would be another.
+        """
+        if is_in_shell(crawler):
+            return ScrapyScheduler.from_crawler(crawler)
+        return super().from_crawler(crawler)
 
     @classmethod
     def from_settings(cls, settings: BaseSettings) -> Self:

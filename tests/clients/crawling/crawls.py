@@ -47,6 +47,20 @@ WITH_AND_WITHOUT_LOOK_UPS = pytest.mark.parametrize(
 )
 
 
+def options(settings: dict[str, Any]) -> list[str]:
+    """Returns settings as options of the command `scrapy`."""
+    texts = {
+        name: json.dumps(value) if isinstance(value, dict) else value
+        for name, value in settings.items()
+    }
+    return [word for name, text in texts.items() for word in ("-s", f"{name}={text}")]
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment in which Scrapy finds the modules of the tests."""
+    return {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent}"}
+
+
 def settings_of_the_page(heading: str) -> dict[str, Any]:
     """Returns the settings that docs/crawling.md gives below a heading."""
     settings: dict[str, Any] = {}
@@ -70,14 +84,12 @@ class Crawler:
         command = [sys.executable, "-m", "scrapy", "crawl", spider]
         for name, value in arguments.items():
             command += ["-a", f"{name}={value}"]
-        for name, value in settings.items():
-            command += ["-s", f"{name}={json.dumps(value) if isinstance(value, dict) else value}"]
         self.log = log
         with log.open("w") as output:
             self.process = subprocess.Popen(
-                command,
+                command + options(settings),
                 cwd=HERE / "project",
-                env={**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent}"},
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,16 +1,19 @@
 """Tests the dupefilter with a real server: what it does with requests, and when something fails."""
 
+import asyncio
 import logging
 import threading
 import time
 
 import pytest
 import redis
-from crawls import ALL_SCHEDULERS, SCHEDULERS_OF_QUEUES, SCRAPYS_OWN, crawl
-from dupefilters import KEY, OTHER, PAGE, SAME, rejection
+from crawls import ALL_SCHEDULERS, LASTING, SCHEDULERS_OF_QUEUES, SCRAPYS_OWN, crawl
+from dupefilters import KEY, OTHER, PAGE, SAME, Quotes, info, rejection
 from gates import opened
-from oxbloom.scrapy import RFPDupeFilter
+from oxbloom import FilterMismatchError
+from oxbloom.scrapy import RFPDupeFilter, Scheduler
 from scrapy import Request
+from scrapy.utils.test import get_crawler
 from servers import HOST, OXBLOOM, REDISBLOOM, running
 from website import site
 
@@ -19,6 +22,25 @@ def test_requests_are_the_same_as_for_scrapy(dupefilter):
     seen = dupefilter()
     assert [seen.request_seen(request) for request in (PAGE, SAME, OTHER)] == [False, True, False]
     assert not seen.request_seen(PAGE.replace(method="POST"))
+
+
+def test_they_can_be_created_before_the_crawler_has_its_spider(server):
+    """Tests of projects, and those of scrapy-redis, do this."""
+    settings = {"REDIS_URL": server.url, "SCHEDULER_PERSIST": True, **LASTING}
+    spider = Quotes.from_crawler(get_crawler(Quotes, settings))
+    for seen in (RFPDupeFilter.from_spider(spider), RFPDupeFilter.from_crawler(spider.crawler)):
+        seen.clear()
+        assert [seen.request_seen(PAGE) for _ in range(2)] == [False, True]
+        assert seen.filter.keys == [KEY]
+
+    async def schedule() -> None:
+        scheduler = Scheduler.from_crawler(spider.crawler)
+        scheduler.open(spider)
+        assert [scheduler.enqueue_request(request) for request in (PAGE, OTHER)] == [False, True]
+        assert scheduler.next_request().url == OTHER.url
+        scheduler.close("finished")
+
+    asyncio.run(schedule())
 
 
 def test_the_projects_own_fingerprints_are_used(dupefilter):
@@ -53,7 +75,14 @@ def test_a_filter_can_have_shards_and_a_server_of_its_own(server, dupefilter, sp
 
 
 def test_a_filter_with_other_options_is_an_error(server, spider, dupefilter, caplog):
-    dupefilter()
+    before, late = dupefilter(), dupefilter(BLOOMFILTER_ERROR_RATE=0.01)
+    assert not before.request_seen(PAGE)
+    # Both crawlers began before there was a filter.
+    with pytest.raises(FilterMismatchError, match="an error rate of 1e-06"):
+        late.request_seen(OTHER)
+    with pytest.raises(FilterMismatchError):
+        late.addition(OTHER)
+    assert info(server, "ITEMS") == 1
     for settings, says in [
         ({"BLOOMFILTER_ERROR_RATE": 0.01}, "an error rate of 1e-06, but 0.01 was asked for"),
         ({"BLOOMFILTER_COUNTING": True}, "bits, but counters (COUNTING) was asked for"),
@@ -82,11 +111,19 @@ def test_another_value_at_the_key_is_an_error_unless_flushing_is_set(
     assert not dupefilter(SCHEDULER_FLUSH_ON_START=True).request_seen(PAGE)
 
 
-def test_missing_rights_to_create_filters_are_reported_at_the_start(server, spider, caplog):
-    server.client.acl_setuser("reader", enabled=True, nopass=True, keys="*", commands=["+@read"])
-    quotes = spider(REDIS_PARAMS={"username": "reader", "password": "any"})
-    unusable = RFPDupeFilter.from_spider(quotes)
-    assert "no permissions" in rejection(unusable, quotes.crawler, caplog)
+@ALL_SCHEDULERS
+def test_missing_rights_to_create_filters_are_an_error_before_a_page_is_requested(
+    server, tmp_path, settings
+):
+    server.client.acl_setuser(
+        "reader", enabled=True, nopass=True, keys="*", commands=["+@all", "-bf.reserve"]
+    )
+    user = {"username": "reader", "password": "any"}
+    reason = "queue_unusable" if settings is LASTING else "bloomfilter_unusable"
+    with site() as pages, crawl(server, tmp_path, **settings, REDIS_PARAMS=user) as failed:
+        crawler = failed.start("textbook", {"site": pages.root})
+        assert "no permissions" in crawler.error(reason)
+        assert pages.served == []
     server.client.acl_deluser("reader")
 
 
@@ -151,8 +188,11 @@ def test_a_request_whose_reply_is_lost_is_crawled(server, dupefilter, counting):
     with opened(server) as network:
         seen = dupefilter(BLOOMFILTER_COUNTING=counting, REDIS_URL=network.url)
         network.lose_a_reply()
+        assert not seen.request_seen(OTHER)
+        assert seen.stats.get_value("bloomfilter/uncertain") is None
+        network.lose_a_reply()
         assert not seen.request_seen(PAGE)
-        assert network.lost == 1
+        assert network.lost == 2
         assert seen.stats.get_value("bloomfilter/uncertain") == 1
         assert seen.request_seen(PAGE)
 

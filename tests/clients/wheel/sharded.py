@@ -23,6 +23,7 @@ SEPARATE = {"BF.ADDPACKED": "BF.INSERT", "BF.EXISTSPACKED": "BF.MEXISTS", "BF.DE
 COMMANDS = [*SEPARATE, *SEPARATE.values(), "BF.RESERVE", "BF.CARD", "BF.INFO", "UNLINK"]
 OPERATIONS: dict[str, tuple[Any, ...]] = {
     "reserve": (),
+    "check": (),
     "add": ("item",),
     "add_all": (["item", "other", "third"],),
     "contains": ("item",),

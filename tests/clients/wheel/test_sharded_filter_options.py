@@ -47,8 +47,12 @@ def test_each_shard_has_the_window_however_it_was_created(
     place: Place, shards: int, options: Any, expected: list[Any]
 ) -> None:
     filter, other = (place.filter(shards=shards, **options) for _ in range(2))
+    empty = filter.check()
+    assert (empty.size, empty.layers, empty.items) == (0, 0, 0)
     assert filter.reserve() is True
     assert filter.reserve() is other.reserve() is False
+    assert filter.check() == filter.info()
+    assert (empty.capacity, empty.shards) == (filter.info().capacity, shards)
     assert windows(place, filter) == [expected] * shards
     assert filter.add_all(numbered(500)) == [False] * 500
     assert other.add_all(numbered(500)) == [True] * 500
@@ -69,8 +73,9 @@ def test_another_window_at_the_keys_is_reported_before_anything_is_added(place: 
         ("week", {"window": 604_800, "slices": 4}, r"but a window of 604800 s \(SLICES 4\) was"),
         ("week", {"window": 604_800, "refresh": True}, r"but .*\(SLICES 15, REFRESH\) was"),
     ]:
-        with pytest.raises(FilterMismatchError, match=says):
-            place.filter(name, **options).reserve()
+        for check in (place.filter(name, **options).reserve, place.filter(name, **options).check):
+            with pytest.raises(FilterMismatchError, match=says):
+                check()
     # One shard is enough for the error.
     filter = place.filter("week", window=604_800)
     key = filter.keys[9]
@@ -117,6 +122,8 @@ def test_a_key_of_another_type_is_reported_and_left_alone(place: Place, shards: 
     place.one(key).sadd(key, "fingerprint")
     with pytest.raises(KeyTakenError, match=f"{re.escape(key)}.*no Bloom filter"):
         filter.reserve()
+    with pytest.raises(KeyTakenError):
+        filter.check()
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
         filter.add_all(numbered(200))
     assert place.one(key).smembers(key) == {b"fingerprint"}

@@ -54,6 +54,20 @@ class Textbook(scrapy.Spider):
         yield {"url": response.url}
 
 
+class Silent(scrapy.Spider):
+    """Requests the page in `url`, if there is one, but has no callback."""
+
+    name = "silent"
+    url = ""
+
+    def start_requests(self):  # before Scrapy 2.13
+        return [scrapy.Request(self.url)] if self.url else []
+
+    async def start(self):
+        for request in self.start_requests():
+            yield request
+
+
 class Follow(scrapy.Spider):
     """Follows every link, once a file named `go` exists.
 
