@@ -36,7 +36,7 @@ def add_to_key(options: argparse.Namespace) -> int:
     # The key may be deleted while lines are added. It is not created again.
     addition = Operation(("BF.ADDPACKED", "NOCREATE"), ("BF.INSERT", "NOCREATE", "ITEMS"))
     client, key = servers.connect_for_filter(options.server, "BF.INSERT"), options.filter
-    with servers.errors():
+    with servers.errors(client, key):
         servers.check_exists(client, key, otherwise=": create it with build")
     server = servers.Lines(client, key, addition)
     added = new = 0

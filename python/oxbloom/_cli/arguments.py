@@ -9,9 +9,14 @@ from typing import Any
 
 Subparsers = Any  # argparse has no public name for this type
 
+OPTIONS_END = "--"
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 DEFAULT_ERROR_RATE = 0.001  # that of BloomFilter
 DEFAULT_EXPANSION = 2
+
+
+class Verbatim(str):
+    """An argument after `--`. It is no option, even if it begins with a dash."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,10 +30,19 @@ class Parser(argparse.ArgumentParser):
         if self._is_mixing:  # called by parse_known_intermixed_args
             return super().parse_known_args(args, namespace)
         self._is_mixing = True
+        if args and OPTIONS_END in args:
+            # Otherwise, the second pass of this method would take them for options.
+            end = args.index(OPTIONS_END)
+            args = [*args[:end], *map(Verbatim, args[end + 1 :])]
         try:
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._is_mixing = False
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        if isinstance(arg_string, Verbatim):
+            return None
+        return super()._parse_optional(arg_string)
 
 
 def count(text: str) -> int:
@@ -38,7 +52,7 @@ def count(text: str) -> int:
     except InvalidOperation:
         number = Decimal("NaN")
     if not (number.is_finite() and 1 <= number < 2**63 and number == number.to_integral_value()):
-        raise argparse.ArgumentTypeError(f"not a whole number from 1 on: {text!r}")
+        raise argparse.ArgumentTypeError(f"not a whole number from 1 to 2^63 - 1: {text!r}")
     return int(number)
 
 
@@ -77,7 +91,10 @@ def duration(text: str) -> timedelta:
 def add_filter(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that name the filter: a file or a key."""
     parser.add_argument(
-        "filter", metavar="FILTER", type=os.fsencode, help="a file, or with --server a key"
+        "filter",
+        metavar="FILTER",
+        type=os.fsencode,
+        help="a file, or with --server a key; one that begins with a dash follows --",
     )
     parser.add_argument(
         "-s",

@@ -84,6 +84,6 @@ def question(options: argparse.Namespace) -> Contains:
     from oxbloom._sharded.commands import QUERY
 
     client, key = servers.connect_for_filter(options.server, "BF.MEXISTS"), options.filter
-    with servers.errors():
+    with servers.errors(client, key):
         servers.check_exists(client, key)
     return servers.Lines(client, key, QUERY).send

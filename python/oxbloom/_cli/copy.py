@@ -198,7 +198,11 @@ def scan_dump(side: Side, key: bytes, kind: DataType, cursor: int) -> tuple[int,
     payload = ask(side, "DUMP", key)
     if payload is None:
         raise ResponseError("not found")
-    later = (chunk for chunk in BloomFilter.load(payload).chunks() if chunk[0] > cursor)
+    try:
+        filter = BloomFilter.load(payload)
+    except (ValueError, MemoryError) as error:
+        raise NotCopiedError(f"cannot be read: {error}") from None
+    later = (chunk for chunk in filter.chunks() if chunk[0] > cursor)
     return next(later, (0, b""))
 
 

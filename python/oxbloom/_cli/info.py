@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from oxbloom._cli import arguments, rdb, store
-from oxbloom._cli.errors import CommandError, say
+from oxbloom._cli.errors import ERROR, CommandError, say
 from oxbloom._cli.text import shown, size, table
 from oxbloom._oxbloom import BloomFilter
 
@@ -80,19 +80,30 @@ def of_snapshot(options: argparse.Namespace) -> int:
         open(options.filter, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
-        for key, filter in rdb.filters(data):
-            name = "(compressed)" if key is None else shown(key)
-            if isinstance(filter, ValueError):
-                say(f"key {name}: {filter}")
-                status = 1
-            elif options.json:
-                key_of = None if key is None else key.decode(errors="backslashreplace")
-                print(json.dumps({"key": key_of, **facts_of(filter)}))
-            else:
-                numbers = [f"{len(filter):,}", f"{filter.capacity:,}", number(filter.error_rate)]
-                rows.append([name, filter.kind or "RedisBloom's", *numbers, size(filter.memory)])
-    if not options.json:
+        try:
+            for key, filter in rdb.filters(data):
+                name = "(compressed)" if key is None else shown(key)
+                if not isinstance(filter, BloomFilter):
+                    say(f"key {name}: {filter}")
+                    status = 1
+                elif options.json:
+                    key_of = None if key is None else key.decode(errors="backslashreplace")
+                    print(json.dumps({"key": key_of, **facts_of(filter)}))
+                else:
+                    numbers = [
+                        f"{len(filter):,}",
+                        f"{filter.capacity:,}",
+                        number(filter.error_rate),
+                    ]
+                    kind = filter.kind or "RedisBloom's"
+                    rows.append([name, kind, *numbers, size(filter.memory)])
+        except rdb.MisleadingError as error:
+            say(f"oxbloom: {shown(options.filter)}: {error}")
+            status = ERROR
+    if len(rows) > 1:
         print(table(rows, frozenset({2, 3, 4, 5})))
+    elif not options.json and not status:
+        say(f"{shown(options.filter)} has no filters")
     return status
 
 
@@ -112,7 +123,7 @@ def of_key(options: argparse.Namespace) -> Facts:
     key = options.filter
     client = servers.connect_for_filter(options.server, "BF.INFO")
     try:
-        with servers.errors():
+        with servers.errors(client, key):
             try:
                 reply = client.execute_command("BF.INFO", key, "ALL")
             except servers.Rejection as error:

@@ -52,7 +52,7 @@ def merge_keys(options: argparse.Namespace) -> int:
     from oxbloom._cli import servers
 
     client, key = servers.connect_for_filter(options.server, "BF.MERGE"), options.filter
-    with servers.errors():
+    with servers.errors(client, *options.sources, key):
         for source in options.sources:
             servers.check_exists(client, source)
         if not options.replace and client.execute_command("EXISTS", key):

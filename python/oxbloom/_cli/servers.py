@@ -1,8 +1,8 @@
 """Connects to servers and clusters. Importing this needs redis-py."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from oxbloom._cli.data_types import DATA_TYPES
@@ -46,20 +46,31 @@ def connect(url: str, command: str, *, name: str = "server", password: str | Non
         client = RedisCluster.from_url(url, **settings) if is_cluster(node) else node
     except (*UNREACHABLE, ValueError, TypeError) as error:
         raise CommandError(f"cannot connect to the {name}: {error}") from None
-    try:
-        # Servers check the number of arguments before permissions for keys.
-        node.execute_command(command)
-    except RedisError as error:
-        if "unknown command" in str(error).lower():
+    # Servers check the number of arguments before permissions for keys.
+    answer = rejection(node, command)
+    if "unknown command" in answer.lower():
+        family = command.partition(".")[0]
+        if "unknown command" in rejection(node, f"{family}.ADD").lower():
             raise CommandError(
-                f"the {name} has no {command.partition('.')[0]}.* commands: it runs without the oxbloom module (`oxbloom "
-                "module-path` prints the path for loadmodule)"
-            ) from None
-        if "wrong number of arguments" not in str(error).lower():
-            raise CommandError(f"the {name} rejects {command}: {error}") from None
+                f"the {name} has no {family}.* commands: it runs without the oxbloom module (`oxbloom module-path` prints "
+                "the path for loadmodule)"
+            )
+        raise CommandError(
+            f"the {name} has no {command}: its {family}.* commands are those of another module, or of an older oxbloom"
+        )
+    if "wrong number of arguments" not in answer.lower():
+        raise CommandError(f"the {name} rejects {command}: {answer}")
     if client is not node:
         node.close()
     return client
+
+
+def rejection(node: Client, command: str) -> str:
+    """Returns the error of a command without arguments."""
+    try:
+        return f"the reply {node.execute_command(command)!r}"
+    except RedisError as error:
+        return str(error)
 
 
 def connect_for_filter(url: str, command: str) -> Client:
@@ -76,6 +87,9 @@ def is_cluster(client: Client) -> bool:
 
 REPLACED = {"none", *(each.name for each in DATA_TYPES if each.commands == "BF.")}
 """The types of keys that hold Bloom filters, and of keys that do not exist."""
+
+CUCKOO = {each.name for each in DATA_TYPES if each.commands == "CF."}
+"""The types of keys that hold cuckoo filters."""
 
 
 def check_replaced(client: Client, key: bytes) -> None:
@@ -98,12 +112,13 @@ class Lines:
 
     def __init__(self, client: Client, key: bytes, operation: Operation) -> None:
         self._client = client
+        self._key = key
         self._operation = operation
         self._commands = ItemCommands([key])
 
     def send(self, block: Chunk) -> bytes:
         """Returns the server's answer to each line: a byte that is 0 or 1."""
-        with errors():
+        with errors(self._client, self._key):
             flags, error = run(self._client, self._commands.answers(self._operation, block))
             if error:
                 raise error
@@ -111,11 +126,24 @@ class Lines:
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """Converts errors of servers to CommandError."""
+def errors(client: Client, *keys: bytes) -> Iterator[None]:
+    """Converts errors of servers to CommandError. `keys` are those that should hold Bloom filters."""
     try:
         yield
     except UNREACHABLE as error:
         if "WRONGTYPE" in str(error):
-            raise CommandError("the key holds something else, not a Bloom filter") from None
+            raise CommandError(no_bloom_filter(client, keys)) from None
         raise CommandError(f"the server failed: {error}") from None
+
+
+def no_bloom_filter(client: Client, keys: Sequence[bytes]) -> str:
+    """Says which of the keys holds something else, as far as the user may read their types."""
+    for key in keys:
+        kind = "none"
+        with suppress(*UNREACHABLE):
+            kind = client.execute_command("TYPE", key).decode()
+        if kind in CUCKOO:
+            return f"the key {shown(key)} holds a cuckoo filter, which only the commands CF.* can use (CF.INFO describes it)"
+        if kind not in REPLACED:
+            return f"the key {shown(key)} holds a {kind}, not a Bloom filter"
+    return "the key holds something else, not a Bloom filter"

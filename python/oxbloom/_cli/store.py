@@ -5,6 +5,7 @@ import errno
 import os
 import stat
 import sys
+from functools import partial
 
 from oxbloom import _files
 from oxbloom._cli.errors import CommandError, reason
@@ -26,7 +27,7 @@ def load(options: argparse.Namespace) -> BloomFilter:
 
     client = servers.connect_for_filter(options.server, "BF.SCANDUMP")
     try:
-        with servers.errors(), reported("loading") as progress:
+        with servers.errors(client, options.filter), reported("loading") as progress:
             return BloomFilter.load_from(client, options.filter, progress=progress)
     except KeyError:
         raise CommandError(f"the server has no key {shown(options.filter)}") from None
@@ -127,8 +128,8 @@ class Key:
 
         self.key, self.replace = key, replace
         self.name = shown(key)
-        self.errors = servers.errors
         self.client = servers.connect_for_filter(url, "BF.LOADCHUNK")
+        self.errors = partial(servers.errors, self.client, key)
         with self.errors():
             if replace:
                 servers.check_replaced(self.client, key)

@@ -69,6 +69,20 @@ def test_options_can_stand_anywhere(folder: Path, tmp_path: Path) -> None:
     assert found.output == b"0\n"
 
 
+def test_names_after_two_dashes_may_begin_with_a_dash(server: Server, folder: Path) -> None:
+    write(folder / "-lines", [b"apple"])
+    for options in ([], ["-s", server.url]):
+        run("build", *options, "-c", 9, "--seed", 7, "--", "-f", "-lines", cwd=folder)
+        run("add", *options, "--", "--f", stdin=b"pear\n", cwd=folder, status=2)
+        run("add", *options, "--", "-f", "-", stdin=b"pear\n", cwd=folder)
+        run("merge", *options, "--", "-m", "-f", cwd=folder)
+        assert run("check", *options, "--", "-m", "-lines", cwd=folder).output == b"apple\n"
+        assert b"items                2\n" in run("info", *options, "--", "-m", cwd=folder).output
+    assert sorted(server.client.keys()) == [b"-f", b"-m"]
+    assert sorted(os.listdir(folder)) == ["-f", "-lines", "-m"]
+    assert run("size", "-c", 5, "--").output == run("size", "-c", 5).output
+
+
 def test_the_status_of_check_is_that_of_grep(folder: Path) -> None:
     path = folder / "filter"
     run("build", path, "-c", 10, stdin=b"apple\npear\n")
@@ -175,11 +189,31 @@ def test_info_lists_the_filters_in_an_rdb_file(folder: Path) -> None:
         names = {repr(facts["key"]) if facts["key"] else "(compressed)" for facts in expected}
         assert {line.decode().split("  ")[0] for line in lines[1:]} == names
         # A damaged filter is named, and the others are still listed.
-        damaged = snapshot.read_bytes().replace(client.dump("bf native")[60:80], bytes(20))
+        content, native = snapshot.read_bytes(), client.dump("bf native")
+        damaged = content.replace(native[60:80], bytes(20))
         (folder / "damaged.rdb").write_bytes(damaged)
         done = run("info", folder / "damaged.rdb", status=1)
         assert len(done.lines) == len(expected)
         assert done.errors.startswith("key 'bf native': ")
+        # Each of these places looks like a filter whose values go on to the end of the file. They take a time that is
+        # linear in the length of the file.
+        misleading = b"\x07\x01k\x81" + native[2:10]
+        many = bytes([5, len(misleading)]) + misleading
+        (folder / "crafted.rdb").write_bytes(content + many * 3000 + native)
+        done = run("info", folder / "crafted.rdb", status=2)
+        assert len(done.lines) == 1 + len(expected)
+        assert done.errors.startswith(f"oxbloom: '{folder}/crafted.rdb': the file was crafted: ")
+        client.flushall()
+        client.restore("bf native", 0, native)
+        client.execute_command("SAVE")
+        alone = snapshot.read_bytes().replace(native[60:80], bytes(20))
+        (folder / "alone.rdb").write_bytes(alone)
+        done = run("info", folder / "alone.rdb", status=1)
+        assert done.output == b""
+        client.flushall()
+        client.execute_command("SAVE")
+        done = run("info", snapshot)
+        assert (done.output, done.errors) == (b"", f"'{snapshot}' has no filters\n")
 
 
 def test_info_describes_filters_of_redisbloom() -> None:

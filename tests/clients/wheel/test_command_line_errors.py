@@ -13,7 +13,7 @@ import pytest
 from command_line import MILLION, OXBLOOM_COMMAND, ends, fails, old_filter, run, start, write
 from gates import Gate
 from oxbloom import BloomFilter
-from servers import HOST, WITHIN, Server, running
+from servers import HOST, REDISBLOOM, WITHIN, Server, running
 
 # --- Interruptions --------------------------------------------------------------------------------
 
@@ -155,11 +155,11 @@ def test_output_that_cannot_be_written_is_an_error(folder: Path) -> None:
         ([], "arguments are required: COMMAND"),
         (["destroy"], "invalid choice: 'destroy'"),
         (["build", "f"], "required: -c/--capacity"),
-        (["build", "f", "-c", "0"], "not a whole number from 1 on: '0'"),
-        (["build", "f", "-c", "1.5"], "not a whole number from 1 on: '1.5'"),
-        (["build", "f", "-c", "many"], "not a whole number from 1 on: 'many'"),
-        (["build", "f", "-c", "nan"], "not a whole number from 1 on: 'nan'"),
-        (["build", "f", "-c", "1e30"], "not a whole number from 1 on: '1e30'"),
+        (["build", "f", "-c", "0"], "not a whole number from 1 to 2^63 - 1: '0'"),
+        (["build", "f", "-c", "1.5"], "not a whole number from 1 to 2^63 - 1: '1.5'"),
+        (["build", "f", "-c", "many"], "not a whole number from 1 to 2^63 - 1: 'many'"),
+        (["build", "f", "-c", "nan"], "not a whole number from 1 to 2^63 - 1: 'nan'"),
+        (["build", "f", "-c", "1e30"], "not a whole number from 1 to 2^63 - 1: '1e30'"),
         (["build", "f", "-c", "9", "-e", "1"], "not an error rate above 0 and below 1: '1'"),
         (["build", "f", "-c", "9", "-e", "200%"], "not an error rate above 0 and below 1: '200%'"),
         (["build", "f", "-c", "9", "-e", "%"], "not an error rate above 0 and below 1: '%'"),
@@ -191,7 +191,7 @@ def test_only_filters_are_overwritten(server: Server, folder: Path) -> None:
     for command in (["build", "list", "-c", 9], ["merge", "list", "list"]):
         error = fails(*command, "-s", server.url, "--replace", stdin=b"apple\n")
         assert error.startswith(
-            ("the key 'list' holds a list: --replace", "the key holds something else")
+            ("the key 'list' holds a list: --replace", "the key 'list' holds a list, not")
         )
     assert server.client.llen("list") == 1
 
@@ -290,12 +290,36 @@ def test_unusable_servers_are_errors(server: Server, folder: Path) -> None:
             assert "the server has no BF.* commands: it runs without the oxbloom module" in fails(
                 *arguments, "-s", bare.url
             )
+    with running(REDISBLOOM) as other:
+        error = fails("merge", "new", "a", "b", "-s", other.url)
+        assert error.startswith(
+            "the server has no BF.MERGE: its BF.* commands are those of another"
+        )
     for arguments in (["info", "no key"], ["check", "no key"], ["check", "no key", "--fetch"]):
         assert fails(*arguments, "-s", server.url) == "the server has no key 'no key'"
     server.client.set("text", "value")
-    for arguments in (["info", "text"], ["check", "text"], ["check", "text", "--fetch"]):
-        error = fails(*arguments, "-s", server.url, stdin=b"apple\n")
-        assert error == "the key holds something else, not a Bloom filter"
+    for layout in ("native", "classic"):
+        server.client.execute_command("CF.RESERVE", layout, 100, "LAYOUT", layout)
+    run("build", "bloom", "-c", 9, "-s", server.url, stdin=b"apple\n")
+    for key, error in [
+        ("text", "the key 'text' holds a string, not a Bloom filter"),
+        ("native", "the key 'native' holds a cuckoo filter, which only the commands CF.*"),
+        ("classic", "the key 'classic' holds a cuckoo filter, which only the commands CF.*"),
+    ]:
+        for arguments in (
+            ["info", key],
+            ["add", key],
+            ["check", key],
+            ["check", key, "--fetch"],
+            ["merge", "new", "bloom", key],
+        ):
+            told = fails(*arguments, "-s", server.url, stdin=b"apple\n")
+            assert told.startswith(error), arguments
+    server.client.acl_setuser("blind", enabled=True, nopass=True, keys="*", commands=["+bf.info"])
+    blind = server.url.replace("//", "//blind:any@")
+    error = "the key holds something else, not a Bloom filter"
+    assert fails("info", "text", "-s", blind) == error
+    server.client.acl_deluser("blind")
 
 
 def test_only_servers_need_redis(folder: Path) -> None:

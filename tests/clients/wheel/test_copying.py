@@ -9,18 +9,21 @@ import signal
 import socket
 import subprocess
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster import running_node
 from command_line import fails, start
 from gates import Gate
 from kinds import ODD_KEYS
-from oxbloom._cli.copy import Side, chunks, header_of
+from oxbloom._cli.copy import Job, Side, chunks, copy_all, find_filters, header_of
 from oxbloom._cli.data_types import DATA_TYPES
 from redis import Redis, ResponseError
 from servers import HOST, OXBLOOM, REDISBLOOM, Server, running
+from tqdm import tqdm
 
 DESTINATION = OXBLOOM  # the module that loads the copies
 
@@ -394,16 +397,14 @@ def cuckoo_counts(server: Server, key: bytes) -> list[int]:
     return [server.client.execute_command("CF.COUNT", key, item) for item in CUCKOO_ITEMS]
 
 
-class WithoutDumps:
-    """A client of a server that has no BF.SCANDUMP, as one with valkey-bloom."""
+class WithoutDumps(Redis):
+    """A client of a server that has no BF.SCANDUMP, as one with valkey-bloom, and of which one payload is damaged."""
 
-    def __init__(self, client: Redis) -> None:
-        self.client = client
-
-    def execute_command(self, *words: bytes | str | int) -> object:
+    def execute_command(self, *words: Any, **options: Any) -> Any:
         if words[0] == "BF.SCANDUMP":
             raise ResponseError("unknown command 'BF.SCANDUMP'")
-        return self.client.execute_command(*words)
+        reply = super().execute_command(*words, **options)
+        return reply[:-1] if words == ("DUMP", b"damaged") else reply
 
 
 def test_filters_of_valkey_bloom_are_copied_from_payloads(tool, destination):
@@ -411,13 +412,25 @@ def test_filters_of_valkey_bloom_are_copied_from_payloads(tool, destination):
     with running(DESTINATION) as source:
         source.client.execute_command("BF.RESERVE", "key", 0.01, 100, "LAYOUT", "valkey")
         add(source, b"key", [b"%d" % number for number in range(3000)])
-        client = Side(WithoutDumps(source.client), "")
+        client = Side(WithoutDumps(HOST, source.port, protocol=2), "")
         expected = list(chunks(Side(source.client, ""), b"key", kind, 0))
         assert list(chunks(client, b"key", kind, 0)) == expected
         assert header_of(client, b"key", kind) == expected[0][1]
         assert header_of(client, b"absent", kind) is None
         tool.run(source, destination, "--verify")
         assert destination.client.dump("key") == source.client.dump("key")
+        destination.client.flushall()
+        # A filter that cannot be read is reported, and the others are copied.
+        source.client.copy("key", "damaged")
+        options = Namespace(match=None, passes=3, replace=False, native=False, verify=False)
+        to = Side(destination.client, "")
+        with tool.progress.open("w") as file, tqdm(total=0, disable=True) as bar:
+            job = Job(client, to, options, file, None, bar)
+            copied, skipped, failures = copy_all(job, find_filters(client, None))
+        assert (copied, skipped, len(failures)) == (1, 0, 1)
+        assert failures[0].startswith("'damaged': cannot be read: ")
+        assert destination.client.keys() == [b"key"]
+        client.client.close()
 
 
 def test_cuckoo_filters_are_copied_and_converted(tool, source, destination):
