@@ -23,11 +23,15 @@ class _Series(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 _Column: TypeAlias = _Series | _ArrowArray | _ArrowStream
-_Items: TypeAlias = Iterable[str | bytes]
+_Item: TypeAlias = str | bytes | bytearray | memoryview
+_Items: TypeAlias = Iterable[_Item]
 _File: TypeAlias = BinaryIO | str | bytes | PathLike[str] | PathLike[bytes]
 
 class FilterFullError(IndexError):
     """Raised if a filter is full and cannot grow (any further). It is an IndexError, as in pybloom."""
+
+    answers: Sequence[bool] | npt.NDArray[np.bool_]
+    """The answers to the items of add_all before the first one that was not added. Otherwise, there are none."""
 
 def plan(
     items: int,
@@ -49,7 +53,7 @@ def plan(
 def data_types() -> list[tuple[str, str, str, bool]]:
     """Returns all data types: the name, the prefix of the commands, the layout, and whether it is another module's name."""
 
-def encoded(item: str | bytes) -> bytes:
+def encoded(item: _Item) -> bytes:
     """Returns the bytes of an item, for the classes that send items to servers."""
 
 @final
@@ -105,7 +109,8 @@ class BloomFilter:
     positives: at most a share of error_rate. The bits are the same as in an oxbloom filter on a server, so filters can
     be copied between both.
 
-    An item is bytes or a str. A str stands for its UTF-8 bytes, as in clients of servers. Other types raise TypeError.
+    An item is a str, bytes, a bytearray, or a memoryview of bytes. A str stands for its UTF-8 bytes, as in clients of
+    servers. Other types raise TypeError.
 
     capacity: the number of distinct items that fit, at least 1.
     error_rate: the false-positive rate of a full filter, above 0 and below 1.
@@ -135,23 +140,23 @@ class BloomFilter:
         slices: int | None = None,
         classic: bool = False,
     ) -> BloomFilter: ...
-    def add(self, item: str | bytes) -> bool:
+    def add(self, item: _Item) -> bool:
         """Adds an item. As in pybloom, returns True if it was already there (or is a false positive), and False if it
         is new.
 
         BF.ADD returns the opposite. Raises FilterFullError if there is no room for the item.
         """
 
-    def __contains__(self, item: str | bytes, /) -> bool:
+    def __contains__(self, item: object, /) -> bool:
         """Returns False if the item is not in the filter, and True if it probably is."""
 
-    def remove(self, item: str | bytes) -> bool:
+    def remove(self, item: _Item) -> bool:
         """Removes one occurrence of an item from a counting filter. Returns False if it was not there.
 
         Never remove an item that was not added: if it is a false positive, another item disappears.
         """
 
-    def count_of(self, item: str | bytes) -> int:
+    def count_of(self, item: _Item) -> int:
         """Returns the count of an item in a counting filter. A share of the counts, up to error_rate, is too high."""
 
     @overload

@@ -139,8 +139,8 @@ struct Integer {
     is_signed: bool,
 }
 
-/// The formats that need no parameter, and the names of their types.
-const NAMES: [(&[u8], &str); 14] = [
+/// The beginnings of formats that are not read, and the names of their types.
+const NAMES: [(&[u8], &str); 26] = [
     (b"b", "bool"),
     (b"c", "int8"),
     (b"C", "uint8"),
@@ -153,8 +153,20 @@ const NAMES: [(&[u8], &str); 14] = [
     (b"e", "float16"),
     (b"f", "float32"),
     (b"g", "float64"),
-    (b"tdD", "date"),
+    (b"d:", "decimal"),
+    (b"td", "date"),
+    (b"tt", "time"),
+    (b"ts", "timestamp"),
+    (b"tD", "duration"),
+    (b"ti", "interval"),
     (b"+s", "struct (if this is a table, pass one of its columns)"),
+    (b"+l", "list"),
+    (b"+L", "list"),
+    (b"+v", "list"),
+    (b"+w", "list"),
+    (b"+m", "map"),
+    (b"+u", "union"),
+    (b"+r", "run-end encoded values (decode the column first)"),
 ];
 
 impl Layout {
@@ -164,11 +176,16 @@ impl Layout {
         }
         // SAFETY: in the interface, the format is a NUL-terminated string.
         let format = unsafe { CStr::from_ptr(schema.format) };
-        let name = |(_, name): &(&[u8], &str)| (*name).to_owned();
-        let name = NAMES.iter().find(|(known, _)| *known == format.to_bytes()).map(name);
-        let name = name.unwrap_or_else(|| format!("Arrow's type with the format {format:?}"));
+        let known = NAMES.iter().find(|(start, _)| format.to_bytes().starts_with(start));
+        let name = known.map_or_else(|| format!("Arrow's type with the format {format:?}"), |known| known.1.to_owned());
         if !schema.dictionary.is_null() {
             return Ok(Integer::of(format).map_or(Layout::Other(name), Layout::Indexes));
+        }
+        // The storage of text is the text. That of others, such as UUIDs, differs from what a loop would give.
+        if let Some(extension) = extension(schema)
+            && !matches!(format.to_bytes(), b"u" | b"U" | b"vu")
+        {
+            return Ok(Layout::Other(format!("Arrow's extension type {extension} (pass its storage, or text)")));
         }
         Ok(match format.to_bytes() {
             b"u" | b"z" => Layout::Offsets(4),
@@ -190,6 +207,34 @@ impl Layout {
             Layout::Null | Layout::Other(_) => 0,
         }
     }
+}
+
+/// Returns the name of an extension type, which is in the metadata.
+fn extension(schema: &Schema) -> Option<String> {
+    let mut at = schema.metadata.cast::<u8>();
+    if at.is_null() {
+        return None;
+    }
+    let mut take = |length: usize| {
+        // SAFETY: in the interface, the metadata is the number of pairs, and for each the lengths and the bytes of a key
+        // and a value. It is trusted, as the other structures are.
+        let bytes = unsafe { slice::from_raw_parts(at, length) };
+        at = at.wrapping_add(length);
+        bytes
+    };
+    let pairs = number(take(4));
+    let mut string = || {
+        let length = number(take(4));
+        take(length)
+    };
+    let mut pairs = (0..pairs).map(|_| (string(), string()));
+    let (_, name) = pairs.find(|(key, _)| *key == b"ARROW:extension:name")?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Returns the integer in four bytes, or 0 if it is negative.
+fn number(bytes: &[u8]) -> usize {
+    offset_at(bytes, 0, 4).unwrap_or(0)
 }
 
 impl Integer {

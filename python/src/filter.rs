@@ -18,7 +18,8 @@ use crate::fork;
 /// positives: at most a share of error_rate. The bits are the same as in an oxbloom filter on a server, so filters can
 /// be copied between both.
 ///
-/// An item is bytes or a str. A str stands for its UTF-8 bytes, as in clients of servers. Other types raise TypeError.
+/// An item is a str, bytes, a bytearray, or a memoryview of bytes. A str stands for its UTF-8 bytes, as in clients of
+/// servers. Other types raise TypeError.
 ///
 /// capacity: the number of distinct items that fit, at least 1.
 /// error_rate: the false-positive rate of a full filter, above 0 and below 1.

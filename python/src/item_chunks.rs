@@ -90,7 +90,7 @@ fn taken_from(items: &Bound<'_, PyIterator>, limits: Limits, taken: usize) -> (C
     while !builder.is_full(limits) {
         let Some(item) = items.next() else { break };
         let index = taken + builder.len();
-        if let Err(error) = item.and_then(|item| bytes_at(&item, index).map(|bytes| builder.push(bytes))) {
+        if let Err(error) = item.and_then(|item| bytes_at(&item, index).map(|bytes| builder.push(&bytes))) {
             return (builder.finish(), Some(error));
         }
     }

@@ -1,11 +1,12 @@
-//! Reads items from Python: a single `str` or `bytes`, any iterable of them, and columns (NumPy and Arrow arrays).
+//! Reads items from Python: a single `str` or bytes, any iterable of them, and columns (NumPy and Arrow arrays).
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyIterator, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyIterator, PyMemoryView, PyString};
 
 use crate::arrow;
 use crate::column::{BadItem, Column, wrong_type};
@@ -23,7 +24,7 @@ const GROUP_BYTES: usize = 1 << 20;
 const PULSE: Duration = Duration::from_millis(5);
 
 /// Returns the bytes of an item, as clients send them to a server.
-pub(crate) fn bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+pub(crate) fn bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     known_bytes_of(item).unwrap_or_else(|| {
         let name = item.get_type().name()?;
         Err(PyTypeError::new_err(format!("an item must be str or bytes, not {name}")))
@@ -31,13 +32,14 @@ pub(crate) fn bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
 }
 
 /// Returns the bytes of the item at an index, or an error that names the index.
-pub(crate) fn bytes_at<'a>(item: &'a Bound<'_, PyAny>, index: usize) -> PyResult<&'a [u8]> {
+pub(crate) fn bytes_at<'a>(item: &'a Bound<'_, PyAny>, index: usize) -> PyResult<Cow<'a, [u8]>> {
     match known_bytes_of(item) {
         Some(Ok(bytes)) => Ok(bytes),
         Some(Err(error)) => {
-            // A UnicodeEncodeError. Its message has the reason at its end.
-            let reason = error.value(item.py()).getattr("reason")?;
-            error.value(item.py()).setattr("reason", format!("{reason}, in the item at index {index}"))?;
+            // A UnicodeEncodeError has the reason at the end of its message.
+            if let Ok(reason) = error.value(item.py()).getattr("reason") {
+                error.value(item.py()).setattr("reason", format!("{reason}, in the item at index {index}"))?;
+            }
             Err(error)
         }
         None if is_missing(item)? => Err(BadItem::Null(index).into()),
@@ -45,20 +47,42 @@ pub(crate) fn bytes_at<'a>(item: &'a Bound<'_, PyAny>, index: usize) -> PyResult
     }
 }
 
-/// Returns the bytes of a `str` or `bytes`, and `None` for other objects.
-fn known_bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> Option<PyResult<&'a [u8]>> {
+/// Returns the bytes of a `str`, `bytes`, `bytearray` or memory view of bytes, and `None` for other objects.
+///
+/// Databases return binary values as objects of all these types. Those that can change are copied.
+fn known_bytes_of<'a>(item: &'a Bound<'_, PyAny>) -> Option<PyResult<Cow<'a, [u8]>>> {
     if let Ok(text) = item.cast::<PyString>() {
-        return Some(text.to_str().map(str::as_bytes));
+        return Some(text.to_str().map(|text| Cow::Borrowed(text.as_bytes())));
     }
-    item.cast::<PyBytes>().ok().map(|bytes| Ok(bytes.as_bytes()))
+    if let Ok(bytes) = item.cast::<PyBytes>() {
+        return Some(Ok(Cow::Borrowed(bytes.as_bytes())));
+    }
+    if let Ok(bytes) = item.cast::<PyByteArray>() {
+        return Some(Ok(Cow::Owned(bytes.to_vec())));
+    }
+    let view = item.cast::<PyMemoryView>().ok().filter(|view| has_elements(view, b"Bbc"))?;
+    let bytes = || Ok(view.call_method0("tobytes")?.cast::<PyBytes>()?.as_bytes().to_vec());
+    Some(bytes().map(Cow::Owned))
 }
 
-/// Returns true for `None`, NaN and `pandas.NA`, which stand for a missing value in a column.
+/// Returns true if an object has elements in one dimension, of one of these formats of Python's module `struct`.
+fn has_elements(object: &Bound<'_, PyAny>, formats: &[u8]) -> bool {
+    let has = |view: &Bound<'_, PyMemoryView>| -> PyResult<bool> {
+        let format: String = view.getattr("format")?.extract()?;
+        // A sign for the byte order may come first.
+        let element = format.trim_start_matches(['@', '=', '<', '>', '!']).as_bytes();
+        Ok(view.getattr("ndim")?.extract::<usize>()? == 1 && element.len() == 1 && formats.contains(&element[0]))
+    };
+    PyMemoryView::from(object).and_then(|view| has(&view)).unwrap_or(false)
+}
+
+/// Returns true for `None`, NaN, `pandas.NA` and `numpy.ma.masked`, which stand for a missing value in a column.
 fn is_missing(item: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(number) = item.cast::<PyFloat>() {
         return Ok(number.value().is_nan());
     }
-    Ok(item.is_none() || item.get_type().name()? == "NAType")
+    let name = item.get_type().name()?;
+    Ok(item.is_none() || name == "NAType" || name == "MaskedConstant")
 }
 
 /// The source of many items.
@@ -78,14 +102,19 @@ pub(crate) enum Source<'py> {
 impl<'py> Items<'py> {
     /// Finds out which kind of source `items` is.
     pub(crate) fn new(items: &Bound<'py, PyAny>) -> PyResult<Items<'py>> {
-        if items.is_instance_of::<PyString>()
-            || items.is_instance_of::<PyBytes>()
-            || items.is_instance_of::<PyByteArray>()
-        {
-            return Err(PyTypeError::new_err("expected an iterable of items: put a single item into a list"));
-        }
         if let Ok(chunk) = items.cast::<Chunk>() {
             return Ok(Items { source: Source::Columns(vec![chunk.get().column()]), is_column: false });
+        }
+        let dtype = items.getattr("dtype").ok();
+        let is_column = dtype.is_some();
+        // In a loop, bytes would be numbers, or items of one byte each.
+        let is_single = items.is_instance_of::<PyString>()
+            || items.is_instance_of::<PyBytes>()
+            || (!is_column && has_elements(items, b"Bbcuw"));
+        if is_single {
+            let name = items.get_type().name()?;
+            let what = format!("expected an iterable of items, not {name}: put a single item into a list");
+            return Err(PyTypeError::new_err(what));
         }
         // A loop over a table would take the names of its columns for the items.
         let dimensions = items.getattr("ndim").and_then(|dimensions| dimensions.extract::<usize>());
@@ -95,10 +124,11 @@ impl<'py> Items<'py> {
         if let Some(column) = FixedWidth::new(items)? {
             return Ok(Items { source: Source::Columns(vec![Box::new(column)]), is_column: true });
         }
-        if let Some(arrays) = arrow::import(items)? {
+        // Polars exports the addresses of objects.
+        let has_objects = dtype.is_some_and(|dtype| dtype.str().is_ok_and(|name| name == "Object"));
+        if !has_objects && let Some(arrays) = arrow::import(items)? {
             return Ok(Items { source: Source::Columns(arrays), is_column: true });
         }
-        let is_column = items.hasattr("dtype")?;
         Ok(Items { source: Source::Iterable(items.clone()), is_column })
     }
 
@@ -191,7 +221,8 @@ fn each_group_of_iterable(
     let mut taker = Taker { items: items.try_iter()?, taken: 0, failure: None };
     loop {
         let objects = taker.take(GROUP, GROUP_BYTES);
-        let group = objects.iter().map(bytes_of).collect::<PyResult<Vec<_>>>()?;
+        let bytes = objects.iter().map(bytes_of).collect::<PyResult<Vec<_>>>()?;
+        let group: Vec<&[u8]> = bytes.iter().map(AsRef::as_ref).collect();
         let mut rest = group.as_slice();
         while !rest.is_empty() {
             let (part, others) = rest.split_at(first_part(rest));
@@ -239,5 +270,5 @@ impl<'py> Taker<'py> {
 /// Returns the bytes of an item, for the classes that send items to servers.
 #[pyfunction]
 pub(crate) fn encoded<'py>(item: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    Ok(PyBytes::new(item.py(), bytes_of(item)?))
+    Ok(PyBytes::new(item.py(), &bytes_of(item)?))
 }

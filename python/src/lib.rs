@@ -54,9 +54,12 @@ mod _oxbloom {
     use crate::plan::plan;
 
     use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Those of a batch replace it.
+        module.getattr("FilterFullError")?.setattr("answers", PyTuple::empty(module.py()))?;
         crate::fork::register(module)
     }
 }

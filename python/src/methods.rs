@@ -56,7 +56,7 @@ impl BloomFilter {
         let item = bytes_of(item)?;
         let insert = |filter: &mut Filter| {
             let now = self.now(filter);
-            let (hashes, mut new) = ([filter.hash(item)], [false]);
+            let (hashes, mut new) = ([filter.hash(&item)], [false]);
             let options = InsertOptions { now, ..InsertOptions::default() };
             let inserted = filter.insert_hashes(&hashes, &mut new, &mut [], &options, &mut |_bytes| true);
             inserted.map(|()| !new[0]).map_err(|interrupted| interrupted.error)
@@ -72,7 +72,7 @@ impl BloomFilter {
     /// Returns False if the item is not in the filter, and True if it probably is.
     fn __contains__(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<bool> {
         let item = bytes_of(item)?;
-        let find = |filter: &Filter| filter.contains_at(item, self.now(filter));
+        let find = |filter: &Filter| filter.contains_at(&item, self.now(filter));
         if item.len() < LARGE_ITEM { self.with(py, find) } else { py.detach(|| self.with_detached(find)) }
     }
 
@@ -81,13 +81,13 @@ impl BloomFilter {
     /// Never remove an item that was not added: if it is a false positive, another item disappears.
     fn remove(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<bool> {
         let item = bytes_of(item)?;
-        self.with_mut(py, |filter| filter.remove(item))?.map_err(failed)
+        self.with_mut(py, |filter| filter.remove(&item))?.map_err(failed)
     }
 
     /// Returns the count of an item in a counting filter. A share of the counts, up to error_rate, is too high.
     fn count_of(&self, py: Python<'_>, item: &Bound<'_, PyAny>) -> PyResult<u64> {
         let item = bytes_of(item)?;
-        self.with(py, |filter| filter.count(item))?.map_err(failed)
+        self.with(py, |filter| filter.count(&item))?.map_err(failed)
     }
 
     /// Adds items in order. For each item, returns whether it was already there, like add.

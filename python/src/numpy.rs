@@ -8,8 +8,12 @@ use std::slice;
 
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 
 use crate::column::{BadItem, Column, Limits, Packed, Packing};
+
+/// NumPy's classes of arrays whose items are what lies in memory.
+const PLAIN: [&str; 2] = ["numpy.ndarray", "numpy.memmap"];
 
 /// A one-dimensional array of fixed-width strings.
 pub(crate) struct FixedWidth {
@@ -29,6 +33,12 @@ unsafe impl Send for FixedWidth {}
 impl FixedWidth {
     /// Returns the array, or `None` if the object is not an array of fixed-width strings.
     pub(crate) fn new(object: &Bound<'_, PyAny>) -> PyResult<Option<FixedWidth>> {
+        // Other classes of arrays change what their items are: a masked array hides some. They are iterated over.
+        let owner = if object.is_instance_of::<PyMemoryView>() { &object.getattr("obj")? } else { object };
+        let class = owner.get_type().fully_qualified_name()?;
+        if owner.hasattr("dtype")? && !PLAIN.iter().any(|plain| class == *plain) {
+            return Ok(None);
+        }
         let Ok(buffer) = PyUntypedBuffer::get(object) else { return Ok(None) };
         let format = buffer.format().to_bytes();
         // NumPy's formats in native byte order are `12s` and `12w`. Objects with other formats are iterated over.

@@ -114,6 +114,9 @@ def test_the_differences_are_those_that_the_page_names():
     with pytest.raises(TypeError):
         ours.add("a", skip_check=True)  # type: ignore[call-arg]
     assert issubclass(FilterFullError, IndexError)
+    assert type("Seen", (pybloom_live.BloomFilter,), {})
+    with pytest.raises(TypeError, match="not an acceptable base type"):
+        type("Seen", (BloomFilter,), {})
 
 
 def test_the_table_covers_what_pybloom_offers():

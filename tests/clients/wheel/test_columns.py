@@ -1,12 +1,19 @@
 """Batches of BloomFilter take the columns of NumPy, pandas, Polars and pyarrow, and return masks that these accept."""
 
+import array
+import ctypes
 import itertools
+import mmap
+import uuid
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from command_line import run_code
 from oxbloom import BloomFilter
@@ -14,6 +21,26 @@ from oxbloom import BloomFilter
 WORDS = ["", "a", "é", "日本語", "x" * 11, "x" * 12, "x" * 13, "a" * 300, "mid\0dle"]
 BYTES = [word.encode() for word in WORDS]
 TWICE = list(itertools.chain.from_iterable((word, "no") for word in WORDS))
+PLACES = range(len(WORDS))
+HIDDEN = [word == "no" for word in TWICE]
+
+
+def of_duckdb(select: str) -> duckdb.DuckDBPyRelation:
+    """Returns the words, in their order, as DuckDB gives them."""
+    words = pa.table({"word": WORDS, "data": BYTES, "place": PLACES})  # noqa: F841
+    return duckdb.sql(f"SELECT {select} AS word FROM words ORDER BY place")
+
+
+class Swapped(np.ndarray):
+    """A column whose items differ from its memory."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(index).swapcase()
+
+    def __iter__(self) -> Any:
+        return (self[index] for index in PLACES)
+
+
 DIGESTS = [bytes([number]) * 16 for number in range(len(WORDS))]
 COLUMNS = {
     "NumPy U": np.array(WORDS),
@@ -24,6 +51,23 @@ COLUMNS = {
     "NumPy object": np.array(WORDS, dtype=object),
     "NumPy object, every other": np.array(TWICE, dtype=object)[::2],
     "NumPy variable": np.array(WORDS, dtype=np.dtypes.StringDType()),
+    "NumPy masked, nothing hidden": np.ma.array(WORDS, mask=[False] * len(WORDS)),
+    "NumPy masked, compressed": np.ma.array(TWICE, mask=HIDDEN).compressed(),
+    "NumPy characters": np.char.array([f"{word} " for word in WORDS]),
+    "NumPy view": np.array([word.swapcase() for word in WORDS]).view(Swapped),
+    "a memory view of NumPy U": memoryview(np.array(WORDS)),
+    "a memory view of NumPy S": memoryview(np.array(BYTES)[::-1])[::-1],
+    "bytearrays": pd.Series([bytearray(each) for each in BYTES], dtype=object),
+    "memory views": pd.Series([memoryview(each) for each in BYTES], dtype=object),
+    "memory views of a part": pd.Series([memoryview(each * 2)[: len(each)] for each in BYTES]),
+    "DuckDB, NumPy": of_duckdb("word").fetchnumpy()["word"],
+    "DuckDB, pandas": of_duckdb("word").df().word,
+    "DuckDB, Polars": of_duckdb("word").pl()["word"],
+    "DuckDB, Arrow": of_duckdb("word").to_arrow_table()["word"],
+    "DuckDB binary, NumPy": of_duckdb("data").fetchnumpy()["word"],
+    "DuckDB binary, pandas": of_duckdb("data").df().word,
+    "DuckDB binary, Arrow": of_duckdb("data").to_arrow_table()["word"],
+    "pandas sparse": pd.Series(pd.arrays.SparseArray(WORDS, fill_value="a")),
     "pandas str": pd.Series(WORDS),
     "pandas object": pd.Series(WORDS, dtype=object),
     "pandas bytes": pd.Series(BYTES),
@@ -60,6 +104,7 @@ COLUMNS = {
     "Arrow categories of views": pa.DictionaryArray.from_arrays(
         pa.array(range(len(WORDS)), pa.uint8()), pa.array(WORDS, pa.string_view())
     ),
+    "Arrow extension of utf8": pa.ExtensionArray.from_storage(pa.json_(), pa.array(WORDS)),
     "Arrow chunks of categories": pa.chunked_array(
         [pa.array(WORDS[:3]).dictionary_encode(), pa.array(WORDS[3:]).dictionary_encode()]
     ),
@@ -173,6 +218,10 @@ def test_columns_may_be_empty(name: str) -> None:
 HOLEY = ["a", "b", None, "c"]
 MISSING = {
     "NumPy object": np.array(HOLEY, dtype=object),
+    "NumPy masked U": np.ma.array(["a", "b", "hidden", "c"], mask=[0, 0, 1, 0]),
+    "NumPy masked S": np.ma.array([b"a", b"b", b"hidden", b"c"], mask=[0, 0, 1, 0]),
+    "NumPy masked object": np.ma.array(np.array(HOLEY, dtype=object), mask=[0, 0, 1, 0]),
+    "DuckDB, NumPy": duckdb.sql("SELECT unnest(['a', 'b', NULL, 'c']) AS a").fetchnumpy()["a"],
     "NumPy NaN": np.array(["a", "b", np.nan, "c"], dtype=object),
     "NumPy variable": np.array(HOLEY, dtype=np.dtypes.StringDType(na_object=None)),
     "pandas str": pd.Series(HOLEY),
@@ -226,7 +275,26 @@ def test_an_index_counts_all_chunks() -> None:
         (pl.Series([True]), "bool"),
         (pa.array([1, 2], pa.uint16()), "uint16"),
         (pa.array([1, 2]).dictionary_encode(), "int64"),
-        (pa.array([["a"]]), "format"),
+        (pa.array([["a"]]), "list"),
+        (pa.array([["a"]], pa.large_list(pa.utf8())), "list"),
+        (pa.array([["a"]], pa.list_(pa.utf8(), 1)), "list"),
+        (pa.array([["a"]], pa.list_view(pa.utf8())), "list"),
+        (pa.array([[("a", "b")]], pa.map_(pa.utf8(), pa.utf8())), "map"),
+        (pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array(["a"])]), "union"),
+        (pa.array([1], pa.decimal128(5)), "decimal"),
+        (pa.array([1], pa.date32()), "date"),
+        (pa.array([1], pa.time64("us")), "time"),
+        (pa.array([1], pa.timestamp("us", "UTC")), "timestamp"),
+        (pa.array([1], pa.duration("s")), "duration"),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "interval"),
+        (pc.run_end_encode(pa.array(["a", "a"])), "run-end encoded values"),
+        (pa.array([uuid.uuid4().bytes], pa.uuid()), "extension type arrow.uuid"),
+        (pd.Series([uuid.uuid4()]), "extension type arrow.uuid"),
+        (pl.Series([object()], dtype=pl.Object), "object"),
+        (np.array([b"ab"], "V2"), "void"),
+        (np.rec.array([("a",)]), "record"),
+        (memoryview(b"abcd").cast("I"), "int"),
+        (duckdb.sql("SELECT 'a' AS a"), "pass one of its columns"),
         (pa.table({"a": ["b"]}), "pass one of its columns"),
         (pl.DataFrame({"a": ["b"]}), "pass one of its columns"),
     ],
@@ -249,6 +317,40 @@ def test_columns_of_other_types_are_rejected(column: Any, name: str) -> None:
 def test_tables_are_rejected(table: Any) -> None:
     with pytest.raises(TypeError, match="one dimension: pass one column"):
         BloomFilter(10).add_all(table)
+
+
+def test_a_single_text_or_value_is_rejected(tmp_path: Path) -> None:
+    """In a loop, it would be items of one letter or one byte."""
+    (tmp_path / "file").write_bytes(b"abc")
+    with (tmp_path / "file").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:  # fmt: skip
+        for single in (
+            "abc",
+            b"abc",
+            bytearray(b"abc"),
+            memoryview(b"abc"),
+            memoryview(b"abc").cast("c"),
+            mapped,
+            array.array("b", b"abc"),
+            array.array("u", "abc"),
+            ctypes.create_string_buffer(b"abc"),
+            ctypes.create_unicode_buffer("abc"),
+            np.str_("abc"),
+            np.bytes_(b"abc"),
+            pa.py_buffer(b"abc"),
+            pa.scalar("abc"),
+        ):
+            name = type(single).__name__
+            with pytest.raises(TypeError, match=f"not {name}: put a single item into a list"):
+                BloomFilter(10).add_all(single)  # type: ignore[call-overload]
+
+
+def test_memory_views_that_cannot_be_read_are_rejected() -> None:
+    swapped = np.array(WORDS).dtype.newbyteorder()
+    for column in (np.array(WORDS).astype(swapped), np.ma.array(["a", "b"], mask=[0, 1])):
+        filter = BloomFilter(100)
+        with pytest.raises(NotImplementedError, match="format"):
+            filter.add_all(memoryview(column))
+        assert len(filter) == 0
 
 
 def test_columns_that_are_not_unicode_are_rejected() -> None:
