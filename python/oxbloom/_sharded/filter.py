@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from oxbloom._oxbloom import ItemChunks, encoded
 
@@ -23,13 +23,16 @@ from .turn import Turns
 from .window import Window
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from oxbloom._oxbloom import _Column, _Items
 
     from .exchange import AsyncClient, Client
 
-    Items = _Column | _Items
+    Flags = npt.NDArray[np.bool_]
 
-Item = str | bytes
+Item = str | bytes | bytearray | memoryview
 
 BATCH = 10_000
 """The number of items that are sent at once.
@@ -155,7 +158,11 @@ class ShardedFilter(_Filter["Client"]):
         """Adds an item. Returns True if it was already there (or is a false positive), and False if it is new."""
         return self._run(self._commands.answer(self._commands.addition, encoded(item)))
 
-    def add_all(self, items: Items) -> Any:
+    @overload
+    def add_all(self, items: _Column) -> Flags: ...
+    @overload
+    def add_all(self, items: _Items) -> list[bool]: ...
+    def add_all(self, items: _Column | _Items) -> Any:
         """Adds items. For each, returns whether it was already there, like `add`.
 
         Takes and returns the same types as `BloomFilter.add_all`. If this raises, the attribute `answers` of the
@@ -168,7 +175,11 @@ class ShardedFilter(_Filter["Client"]):
         """Returns False if an item is not in the filter, and True if it probably is."""
         return self._run(self._commands.answer(QUERY, encoded(item)))
 
-    def contains_all(self, items: Items) -> Any:
+    @overload
+    def contains_all(self, items: _Column) -> Flags: ...
+    @overload
+    def contains_all(self, items: _Items) -> list[bool]: ...
+    def contains_all(self, items: _Column | _Items) -> Any:
         """For each item, returns whether it is in the filter."""
         return self._send_all(QUERY, items)
 
@@ -179,7 +190,11 @@ class ShardedFilter(_Filter["Client"]):
         """
         return self._run(self._commands.answer(self._commands.removal, encoded(item)))
 
-    def remove_all(self, items: Items) -> Any:
+    @overload
+    def remove_all(self, items: _Column) -> Flags: ...
+    @overload
+    def remove_all(self, items: _Items) -> list[bool]: ...
+    def remove_all(self, items: _Column | _Items) -> Any:
         """Removes items from a counting filter. For each, returns whether it was there, like `remove`."""
         return self._send_all(self._commands.removal, items)
 
@@ -195,7 +210,7 @@ class ShardedFilter(_Filter["Client"]):
         """Deletes the keys of all shards, whatever they hold."""
         self._run(self._commands.clear())
 
-    def _send_all(self, operation: Operation, items: Items) -> Any:
+    def _send_all(self, operation: Operation, items: _Column | _Items) -> Any:
         chunks = ItemChunks(items, BATCH, BATCH_BYTES)
         answers = bytearray()
         with _keeping(chunks, answers), _explaining(self.prefix):
@@ -241,7 +256,11 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
         """Adds an item. Returns True if it was already there (or is a false positive), and False if it is new."""
         return await self._turns.answer(self._commands.addition, encoded(item))
 
-    async def add_all(self, items: Items) -> Any:
+    @overload
+    async def add_all(self, items: _Column) -> Flags: ...
+    @overload
+    async def add_all(self, items: _Items) -> list[bool]: ...
+    async def add_all(self, items: _Column | _Items) -> Any:
         """Adds items. For each, returns whether it was already there, as `ShardedFilter.add_all` does."""
         return await self._send_all(self._commands.addition, items)
 
@@ -249,7 +268,11 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
         """Returns False if an item is not in the filter, and True if it probably is."""
         return await self._turns.answer(QUERY, encoded(item))
 
-    async def contains_all(self, items: Items) -> Any:
+    @overload
+    async def contains_all(self, items: _Column) -> Flags: ...
+    @overload
+    async def contains_all(self, items: _Items) -> list[bool]: ...
+    async def contains_all(self, items: _Column | _Items) -> Any:
         """For each item, returns whether it is in the filter."""
         return await self._send_all(QUERY, items)
 
@@ -260,7 +283,11 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
         """
         return await self._turns.answer(self._commands.removal, encoded(item))
 
-    async def remove_all(self, items: Items) -> Any:
+    @overload
+    async def remove_all(self, items: _Column) -> Flags: ...
+    @overload
+    async def remove_all(self, items: _Items) -> list[bool]: ...
+    async def remove_all(self, items: _Column | _Items) -> Any:
         """Removes items from a counting filter. For each, returns whether it was there, like `remove`."""
         return await self._send_all(self._commands.removal, items)
 
@@ -276,7 +303,7 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
         """Deletes the keys of all shards, whatever they hold."""
         await self._run(self._commands.clear())
 
-    async def _send_all(self, operation: Operation, items: Items) -> Any:
+    async def _send_all(self, operation: Operation, items: _Column | _Items) -> Any:
         chunks = ItemChunks(items, BATCH, BATCH_BYTES)
         answers = bytearray()
         with _keeping(chunks, answers), _explaining(self.prefix):

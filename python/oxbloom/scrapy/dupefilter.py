@@ -255,17 +255,19 @@ class RFPDupeFilter(ScrapyDupeFilter):
         if self.filter.counting:
             request.meta[LET_THROUGH] = self.request_fingerprint(request)
 
-    def forget(self, request: Request) -> bool:
+    def forget(self, request: Request | None) -> bool:
         """Removes a request, so that it is followed when it is found again. Returns True if it was there.
 
         This is for requests that the filter let through, for example if the response was a ban page. It ignores
-        requests that bypassed the filter with `dont_filter`, except retries of requests that the filter let through.
-        Needs `BLOOMFILTER_COUNTING`.
+        requests that bypassed the filter with `dont_filter`, except retries of requests that the filter let through,
+        and None, the request of a response that the engine did not make. Needs `BLOOMFILTER_COUNTING`.
         """
         if self.in_shell:
             return False
         if not self.filter.counting:
             raise ValueError("forget needs BLOOMFILTER_COUNTING = True")
+        if request is None:
+            return False
         fingerprint = self.request_fingerprint(request)
         let_through = request.meta.get(LET_THROUGH, None if request.dont_filter else fingerprint)
         if let_through != fingerprint:

@@ -13,6 +13,7 @@ from gates import opened
 from oxbloom import FilterMismatchError
 from oxbloom.scrapy import RFPDupeFilter, Scheduler
 from scrapy import Request
+from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 from servers import HOST, OXBLOOM, REDISBLOOM, running
 from website import site
@@ -258,6 +259,7 @@ def test_only_requests_that_the_filter_let_through_are_forgotten(counting):
     assert counting.request_seen(OTHER)
     retry = request.replace(dont_filter=True)
     assert counting.forget(retry)
+    assert not counting.forget(Response(PAGE.url).request)
     assert not counting.request_seen(request)
 
 
