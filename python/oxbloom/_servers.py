@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 
+from oxbloom._clients import require_client
 from oxbloom._oxbloom import BloomFilter
 from oxbloom._slots import beside
 from oxbloom._types import Progress, Server
@@ -22,6 +23,7 @@ def save(
     progress: Progress | None = None,
 ) -> None:
     """Saves a filter in a key. See BloomFilter.save_to."""
+    require_client(client, "save_to")
     name = _encoded(key)
     if not replace and client.execute_command("EXISTS", name):
         raise KeyError(f"the key exists: {key!r}")
@@ -55,6 +57,7 @@ def load(
     progress: Progress | None = None,
 ) -> BloomFilter:
     """Returns the filter in a key. See BloomFilter.load_from."""
+    require_client(client, "load_from")
     name = _encoded(key)
     for _ in range(PASSES):
         header = _header(client, name)
@@ -108,4 +111,6 @@ def _size(client: Server, key: bytes) -> int:
 
 
 def _encoded(key: str | bytes) -> bytes:
+    if not isinstance(key, str | bytes):
+        raise TypeError(f"the key must be str or bytes, not {type(key).__name__}")
     return key.encode() if isinstance(key, str) else key

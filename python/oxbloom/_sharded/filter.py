@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
+from oxbloom._clients import require_client
 from oxbloom._oxbloom import ItemChunks, encoded
 
 from .commands import QUERY, Commands, Conversation, Operation, ShardedInfo
@@ -54,12 +55,17 @@ Of a million new pages, one is a false positive and is lost. This takes 29.9 bit
 15.3 bits, and loses a thousand pages.
 """
 
+ASYNC = "Async"
+"""The beginning of the names of classes for asyncio."""
+
 T = TypeVar("T")
 AnyClient = TypeVar("AnyClient")
 
 
 class _Filter(Generic[AnyClient]):
     """The common part of all classes, which sends nothing."""
+
+    _asynchronous = False
 
     def __init__(
         self,
@@ -77,6 +83,9 @@ class _Filter(Generic[AnyClient]):
     ) -> None:
         """Sends nothing yet.
 
+        client: a client of redis-py or valkey-py, for a server or a cluster. The classes whose names begin with Async
+        need one for asyncio, and the others one that is not. A pipeline is no client: to add an item in a pipeline or a
+        script, send what `addition` returns.
         capacity: the number of items that fit before a shard grows, at least 1. The default is 1,000,000.
         error_rate: the false-positive rate, above 0 and below 1. The default is 0.000001.
         shards: the number of keys, from 1 to 16384.
@@ -86,6 +95,9 @@ class _Filter(Generic[AnyClient]):
         slices: the number of slices of a window, from 2 to 64, by default 15. Items are forgotten up to one slice late.
         prefix: the prefix with which the server loaded the module, such as `OX`.
         """
+        own = next(each.__name__ for each in type(self).__mro__ if each.__module__ == __name__)
+        other = own.removeprefix(ASYNC) if self._asynchronous else ASYNC + own
+        require_client(client, own, asynchronous=self._asynchronous, instead=other)
         self.client = client
         self.prefix = prefix
         self.counting = counting
@@ -235,6 +247,8 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
     together. Each task gets its own answer. If an item fails, the items before it have their answers, and the others of
     the batch get the error. If a task is cancelled after its item was sent, the item may be added nevertheless.
     """
+
+    _asynchronous = True
 
     @cached_property
     def _turns(self) -> Turns:

@@ -47,6 +47,8 @@ def keys(name: str, shards: int) -> list[str]:
     """
     if not 1 <= shards <= SLOTS:
         raise ValueError(f"shards must be 1 to {SLOTS}, not {shards}")
+    if not isinstance(name, str if shards > 1 else str | bytes):
+        raise TypeError(f"the name of a filter must be a str, not {type(name).__name__}")
     if shards == 1:
         return [name]
     return [f"{{{tag}}}:{name}:{shard}/{shards}" for shard, tag in enumerate(tags(shards))]

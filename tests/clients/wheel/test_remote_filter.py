@@ -1,6 +1,7 @@
 """Tests `RemoteFilter` and `AsyncRemoteFilter`: with all clients, and what asyncio's calls of one turn share."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ import valkey.asyncio
 import valkey.asyncio.cluster
 import valkey.cluster
 from cluster import Cluster
-from oxbloom import AsyncRemoteFilter, KeyTakenError, RemoteFilter, ShardedFilter
+from oxbloom import AsyncRemoteFilter, BloomFilter, KeyTakenError, RemoteFilter, ShardedFilter
 from servers import HOST, Server, wait_until
 from sharded import TIGHT, numbered
 
@@ -37,6 +38,67 @@ def port(kind: Any, server: Server, cluster: Cluster) -> int:
         return server.port
     cluster.clear()
     return cluster.primaries()[0].port
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_other_clients_and_pipelines_are_rejected_by_name(kind: Any, port: int) -> None:
+    is_async = "asyncio" in kind.__module__
+    right: Any
+    wrong: Any
+    right, wrong = (
+        (AsyncRemoteFilter, RemoteFilter) if is_async else (RemoteFilter, AsyncRemoteFilter)
+    )
+
+    class Own(wrong):
+        pass
+
+    async def check() -> None:
+        client = kind(host=HOST, port=port)
+        given = re.escape(f"not {kind.__module__}.{kind.__qualname__}: use {right.__name__}")
+        for each in (wrong, Own):
+            with pytest.raises(TypeError, match=f"^{wrong.__name__} needs a client.*{given}"):
+                each(client, "seen")
+        pipeline = client.pipeline()
+        for user in (right, wrong):
+            with pytest.raises(TypeError, match=f"^{user.__name__} .*outside of the pipeline"):
+                user(pipeline, "seen")
+        local = BloomFilter(10)
+        for given in [pipeline, *([client] if is_async else [])]:
+            with pytest.raises(TypeError, match=r"^save_to needs a client .* redis\.Redis, not "):
+                local.save_to(given, "seen")
+            with pytest.raises(TypeError, match=r"^load_from needs"):
+                BloomFilter.load_from(given, "seen")
+        if is_async:
+            await client.aclose()
+        else:
+            client.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("client", ["redis://localhost", 6379])
+def test_what_is_no_client_or_no_key_is_rejected(server: Server, client: Any) -> None:
+    key: Any = 5
+    for kind in (RemoteFilter, AsyncRemoteFilter):
+        with pytest.raises(TypeError, match=f"not builtins.{type(client).__name__}$"):
+            kind(client, "seen")
+    with pytest.raises(TypeError, match="a filter must be a str, not int"):
+        RemoteFilter(server.client, key)
+    with pytest.raises(TypeError, match="a filter must be a str, not bytes"):
+        ShardedFilter(server.client, b"seen", shards=2)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the key must be str or bytes, not int"):
+        BloomFilter(10).save_to(server.client, key)
+    with pytest.raises(TypeError, match="the key must be str or bytes, not int"):
+        BloomFilter.load_from(server.client, key)
+
+
+def test_an_item_can_be_added_in_a_transaction(server: Server) -> None:
+    filter = RemoteFilter(server.client, "seen")
+    with server.client.pipeline() as transaction:
+        transaction.execute_command(*filter.addition("a"))
+        assert not server.client.exists("seen")
+        assert transaction.execute() == [[1]]
+    assert filter.contains("a")
 
 
 @pytest.mark.parametrize("decode", [False, True])
