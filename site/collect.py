@@ -26,6 +26,7 @@ PAGES = [
     "docs/**/*.md",
     "docs/**/*.svg",
     "docs/**/*.json",
+    "examples/wait_until.sh",
 ]
 
 # A block or a span of code, which stays as it is, or a link.

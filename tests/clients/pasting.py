@@ -27,17 +27,22 @@ GIVEN = {"HOME", "PATH", "PWD"}
 
 def with_settings(text: str, settings: dict[str, str]) -> str:
     """Returns a page with settings such as `NAME=value` replaced by those of the test."""
+    text = text.replace(FUNCTION, f". {ROOT / FUNCTION.removeprefix('. ')}")
     for on_the_page, here in settings.items():
         assert on_the_page in text, on_the_page
         text = text.replace(on_the_page, here)
     return text
 
 
+FUNCTION = ". examples/wait_until.sh"
+"""Reads the function with which pages wait. It gives up after some time."""
+
+
 def waits_are_bounded(text: str) -> bool:
-    """Returns true if the only loop that waits is in the function `wait_until`, which gives up after some time."""
-    code = "\n".join(blocks(text))
-    function = re.search(r"^wait_until\(\) \{.*?^\}", code, re.DOTALL | re.MULTILINE)
-    return bool(function) and "gave up" in function[0] and code.count("sleep ") == 1
+    """Returns true if a page only waits with this function."""
+    code, function = "\n".join(blocks(text)), (ROOT / FUNCTION.removeprefix(". ")).read_text()
+    is_bounded = "gave up" in function and function.count("sleep ") == 1
+    return is_bounded and code.count(FUNCTION) == 1 and "sleep" not in code
 
 
 def redis_cli_at(folder: Path, port: int) -> Path:

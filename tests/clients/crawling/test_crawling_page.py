@@ -31,7 +31,7 @@ def blocks(heading: str) -> list[str]:
     return blocks_of(section(PAGE, heading))
 
 
-SETTINGS, FUNCTION, START, INSTALL = blocks("Before you start")
+SETTINGS, START, INSTALL = blocks("Before you start")
 (FIRST,) = blocks("A first crawl")
 LASTING, INTERRUPT, KILL, FINISH, ANEW = blocks("A crawl that can be stopped")
 (MANY,) = blocks("Many crawlers")
@@ -77,7 +77,7 @@ def pages() -> Iterator[Site]:
 def reader(tmp_path: Path, pages: Site) -> Iterator[Reader]:
     reader = Reader(tmp_path, pages)
     with reader.shell, reader.client:
-        reader.type(reader.settings, FUNCTION)
+        reader.type(reader.settings)
         yield reader
 
 
@@ -138,7 +138,7 @@ def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
 
 def test_no_command_of_the_page_is_left_out() -> None:
     """The test above types all commands of the page, in their order."""
-    typed = [SETTINGS, FUNCTION, START, INSTALL, FIRST, LASTING, INTERRUPT, KILL, FINISH, ANEW]
+    typed = [SETTINGS, START, INSTALL, FIRST, LASTING, INTERRUPT, KILL, FINISH, ANEW]
     assert blocks_of(PAGE) == [*typed, MANY, SIZES, MOVE, FINGERPRINTS, STOP]
     assert waits_are_bounded(PAGE)
 
