@@ -14,7 +14,8 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace, OpenKey};
 use oxbloom_filter::Filter;
 
-const READ: u32 = raw::REDISMODULE_READ;
+/// The mode of a key that is open for reading.
+pub(crate) const READ: u32 = raw::REDISMODULE_READ;
 const WRITE: u32 = raw::REDISMODULE_READ | raw::REDISMODULE_WRITE;
 
 /// Returns the filter of an open key, or `None` if the key does not exist. The filter lives while the key is open. A

@@ -206,6 +206,8 @@ errors! {
         BusyKey => c"BUSYKEY Target key name already exists.";
         NoOtherModule => c"ERR no other module on this server has filters to import: load RedisBloom beside this module";
         NoImport => c"ERR no import is at this cursor: start again without CURSOR";
+        ImportPermission => c"NOPERM an import also needs permission to read and write keys named {newkey}:import:*";
+        ImportSlot => c"ERR in a cluster, a new key with '}' needs a hash tag: import to another key of this slot, and rename it";
         EmptySource => c"ERR the source is empty: create an empty filter instead";
     }
     Some(Reason::Mismatch) => {

@@ -29,6 +29,12 @@ thread_local! {
     /// The prefix in the data that are being loaded; empty until the field is read.
     static WRITTEN: RefCell<String> = const { RefCell::new(String::new()) };
     static WARNED: Cell<bool> = const { Cell::new(false) };
+    static LOADS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns the number of times that the server has begun to load data, if it has events for that.
+pub(crate) fn loads() -> u64 {
+    LOADS.get()
 }
 
 /// Learns from the server what it loads, if it has events for that.
@@ -52,6 +58,9 @@ unsafe extern "C" fn on_loading(
     _data: *mut c_void,
 ) {
     catch_panic(c"on_loading", (), || {
+        if ![raw::REDISMODULE_SUBEVENT_LOADING_ENDED, raw::REDISMODULE_SUBEVENT_LOADING_FAILED].contains(&part) {
+            LOADS.set(LOADS.get().wrapping_add(1));
+        }
         LOADING.set(match part {
             raw::REDISMODULE_SUBEVENT_LOADING_AOF_START => Some(Loading::AppendOnlyFile),
             raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => Some(Loading::Master),

@@ -1,7 +1,7 @@
 //! The server's services: [`Server`] offers those that any code may use, [`Context`] those of a command or of the load.
 
 use std::cell::Cell;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_int};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -226,6 +226,47 @@ impl Context<'_> {
     pub(crate) fn has_connection(&self) -> bool {
         const WITHOUT: u32 = raw::REDISMODULE_CTX_FLAGS_LUA | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING;
         self.flags() & WITHOUT == 0
+    }
+
+    /// Returns the number of the database that the client has selected.
+    pub(crate) fn database(&self) -> c_int {
+        // SAFETY: the context is alive.
+        unsafe { call!(RedisModule_GetSelectedDb(self.as_raw())) }
+    }
+
+    /// Returns true if the client's user may read, change, create and delete a key that is no argument of its command.
+    /// Servers before Redis 7.0 do not tell, and this returns true.
+    pub(crate) fn may_use(&self, key: Arg) -> bool {
+        const ALL: u32 = raw::REDISMODULE_CMD_KEY_ACCESS
+            | raw::REDISMODULE_CMD_KEY_UPDATE
+            | raw::REDISMODULE_CMD_KEY_INSERT
+            | raw::REDISMODULE_CMD_KEY_DELETE;
+        if available!(RedisModule_ACLCheckKeyPermissions).is_none() {
+            return true;
+        }
+        // SAFETY: the context is alive. The server returns null, or a string that is ours to free.
+        let name = unsafe { call!(RedisModule_GetCurrentUserName(self.as_raw())) };
+        if name.is_null() {
+            // An internal client has no user, and may do anything.
+            return true;
+        }
+        // SAFETY: the string is ours.
+        let name = unsafe { OwnedString::from_raw(name) };
+        // SAFETY: the name and the key are alive. The server returns null, or a user that is ours to free.
+        unsafe {
+            let user = call!(RedisModule_GetModuleUserFromUserName(name.0));
+            let may_use =
+                !user.is_null() && call!(RedisModule_ACLCheckKeyPermissions(user, key.as_raw(), ALL as c_int)) == OK;
+            if !user.is_null() {
+                call!(RedisModule_FreeModuleUser(user));
+            }
+            may_use
+        }
+    }
+
+    /// Returns true if the server is a node of a cluster.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
     }
 
     pub(super) fn is_in_script_or_transaction(&self) -> bool {

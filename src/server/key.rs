@@ -117,6 +117,15 @@ impl<'k> OpenKey<'k> {
 
     /// Returns the time at which the key expires, in milliseconds since 1970, if it has one.
     pub(crate) fn expire_time(&self) -> Option<i64> {
+        if self.is_missing() {
+            return None;
+        }
+        // The first releases of Redis 6.2 only have a time to live.
+        if available!(RedisModule_GetAbsExpire).is_some() {
+            // SAFETY: the key is open.
+            let time = unsafe { call!(RedisModule_GetAbsExpire(self.key)) };
+            return (time >= 0).then_some(time);
+        }
         // SAFETY: the key is open.
         let (left, now) = unsafe { (call!(RedisModule_GetExpire(self.key)), call!(RedisModule_Milliseconds())) };
         (left >= 0).then(|| now.saturating_add(left))

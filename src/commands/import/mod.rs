@@ -3,15 +3,18 @@
 //! Each step reads a chunk of the source by the other module's own command, and loads a part of it with LOADCHUNK. So
 //! replicas and append-only files get the filter as chunks, and need no other module.
 //!
-//! Until it is complete, the filter has a key of its own, whose name is that of the new key and the cursor:
+//! Until it is complete, the filter has a key of its own, with a random number in its name. So an unfinished filter is
+//! never mistaken for a whole one, and never takes the place of another key:
 //!
 //! ```text
-//!  {newkey}:import:32 ── part, RENAME ──► {newkey}:import:33 ── part, RENAME ──► … ── RENAMENX ──► newkey
+//!  {newkey}:import:4f1c… ── part, part, … ── RENAMENX ──► newkey
 //! ```
 //!
-//! So an unfinished filter is never mistaken for a whole one. An import needs no state outside the key space: it can
-//! continue after a restart or a failover, and a chunk that was not loaded cannot be skipped. An import that stops
-//! expires.
+//! [`watch`] notices if the source is written to between two steps. Then the import fails, since the copy may lack items.
+//! The state of an import is not stored: after a restart or a failover, nobody knows whether the source was written to,
+//! and the import starts again. An import that stops expires.
+
+mod watch;
 
 use std::ffi::CStr;
 
@@ -19,12 +22,13 @@ use super::declaration::{Argument, ArgumentKind};
 use crate::admission;
 use crate::allocation::can_allocate;
 use crate::family::{BLOOM, CUCKOO, Verb};
-use crate::filter_key::ReadKey;
+use crate::filter_key::{READ, ReadKey};
 use crate::names::named;
 use crate::reply_error::{Error, Limit};
-use crate::server::{Arg, Args, CallReply, Context, Keyspace, OwnedString};
+use crate::server::{Arg, Args, CallReply, Context, Keyspace, OpenKey, OwnedString};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Encoding, HEADER_CURSOR, Header, Origin, payload};
+use watch::Running;
 
 /// The arguments after the source.
 pub(super) const ARGUMENTS: [Argument; 2] = [
@@ -40,7 +44,7 @@ const PART: usize = 2 << 20;
 const REPLY: usize = 32 << 20;
 
 /// The time after which an unfinished filter expires, in milliseconds.
-const IDLE: &str = "600000";
+const IDLE: i64 = 600_000;
 
 /// The number of items that are looked up in both filters at the end.
 const SAMPLE: u64 = 1000;
@@ -54,9 +58,8 @@ pub(super) fn import(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<()
         5 if args.at(3).is("CURSOR") => args.at(4).unsigned().ok_or(Error::BadImportCursor)?,
         _ => return Err(Error::Syntax),
     };
-    let reached = (cursor != 0).then(|| Cursor::from_number(cursor));
     let mut import = Import { ctx, keyspace, source: args.at(1), newkey: args.at(2) };
-    match import.step(reached) {
+    match import.step(cursor) {
         Ok(()) => Ok(()),
         Err(Failure::Own(error)) => Err(error),
         Err(Failure::Called(error)) => {
@@ -93,10 +96,6 @@ impl Cursor {
     const PART_BITS: u32 = 5;
 
     const FIRST: Cursor = Cursor { chunk: HEADER_CURSOR, parts: 0 };
-
-    fn from_number(number: u64) -> Cursor {
-        Cursor { chunk: number >> Cursor::PART_BITS, parts: number & ((1 << Cursor::PART_BITS) - 1) }
-    }
 
     fn number(self) -> u64 {
         self.chunk << Cursor::PART_BITS | self.parts
@@ -135,8 +134,8 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Continues at the place that the import has reached, or starts.
-    fn step(&mut self, reached: Option<Cursor>) -> Result<(), Failure> {
+    /// Continues an import that has reached a cursor, or starts if that is 0.
+    fn step(&mut self, cursor: u64) -> Result<(), Failure> {
         if self.call(c"EXISTS", &[self.newkey])?.value().integer() != Some(0) {
             return Err(Error::Exists.into());
         }
@@ -146,21 +145,31 @@ impl Import<'_> {
         // RedisBloom does not dump an empty cuckoo filter.
         let header = self.source_chunk(0)?.ok_or(Error::EmptySource)?;
         let total = Header::decode(header.data(), Origin::Client).map_err(|_| Error::BadData)?.memory();
-        let next = match reached {
-            None => self.start(&header)?,
-            Some(cursor) => {
-                let unfinished = self.unfinished(cursor);
-                self.check_unchanged(unfinished.as_arg(), &header)?;
-                if cursor.loaded() == total {
-                    return self.finish(unfinished.as_arg(), total);
-                }
-                let chunk = self.source_chunk(cursor.chunk)?.ok_or(Error::BadData)?;
-                self.load_part(unfinished.as_arg(), cursor, &chunk)?
-            }
+        if cursor == 0 {
+            self.start(&header)?;
+        }
+        let running = self.running().filter(|running| cursor == 0 || running.cursor.number() == cursor);
+        let Running { id, cursor: reached, .. } = running.ok_or(Error::NoImport)?;
+        let unfinished = self.unfinished(id)?;
+        self.check_unchanged(unfinished.as_arg(), &header)?;
+        let next = if cursor == 0 {
+            reached
+        } else if reached.loaded() == total {
+            return self.finish(unfinished.as_arg(), total);
+        } else {
+            let chunk = self.source_chunk(reached.chunk)?.ok_or(Error::BadData)?;
+            self.load_part(unfinished.as_arg(), reached, &chunk)?
         };
-        self.call(c"PEXPIRE", &[self.unfinished(next).as_arg(), self.ctx.string(IDLE.as_bytes()).as_arg()])?;
+        watch::advance(self.ctx, id, next);
+        let idle = self.ctx.string(IDLE.to_string().as_bytes());
+        self.call(c"PEXPIRE", &[unfinished.as_arg(), idle.as_arg()])?;
         reply(self.ctx, next.number(), [next.loaded(), total], 0);
         Ok(())
+    }
+
+    /// Returns the running import of these keys.
+    fn running(&self) -> Option<Running> {
+        watch::find(self.ctx, self.source, self.newkey)
     }
 
     fn is_of_valkey_bloom(&mut self) -> Result<bool, Failure> {
@@ -171,8 +180,8 @@ impl Import<'_> {
     /// Imports a filter in one step: valkey-bloom has no command that dumps chunks.
     fn import_whole(&mut self) -> Result<(), Failure> {
         let filter = self.source_as_a_whole()?;
-        let unfinished = self.unfinished(Cursor::FIRST);
-        self.call(c"UNLINK", &[unfinished.as_arg()])?;
+        let unfinished = self.unfinished(self.ctx.random())?;
+        self.check_free(unfinished.as_arg())?;
         for chunk in codec::dump(&filter) {
             let chunk = chunk.map_err(|_| Error::NoMemory(Limit::System))?;
             self.load(unfinished.as_arg(), chunk.cursor, &chunk.data)?;
@@ -193,13 +202,53 @@ impl Import<'_> {
         Ok(admission::decoded(self.ctx, payload, payload::decode)?)
     }
 
-    /// Creates the unfinished filter, in place of the one of an earlier import.
-    fn start(&mut self, header: &Chunk) -> Result<Cursor, Failure> {
-        let unfinished = self.unfinished(Cursor::FIRST);
-        self.call(c"UNLINK", &[unfinished.as_arg()])?;
-        self.load(unfinished.as_arg(), HEADER_CURSOR, header.data())?;
-        self.check_unchanged(unfinished.as_arg(), header)?;
-        Ok(Cursor::FIRST)
+    /// Creates the unfinished filter. An earlier import of these keys ends.
+    fn start(&mut self, header: &Chunk) -> Result<(), Failure> {
+        if let Some(earlier) = self.running() {
+            self.give_up(self.unfinished(earlier.id)?.as_arg())?;
+        }
+        let id = self.ctx.random();
+        let unfinished = self.unfinished(id)?;
+        self.check_free(unfinished.as_arg())?;
+        let is_queued = self.has_queued_commands();
+        watch::begin(self.ctx, self.source, self.newkey, id, is_queued);
+        self.load(unfinished.as_arg(), HEADER_CURSOR, header.data())
+    }
+
+    /// Removes the unfinished filter of the running import, which ends.
+    fn give_up(&mut self, unfinished: Arg) -> Result<(), Failure> {
+        self.call(c"UNLINK", &[unfinished])?;
+        self.end();
+        Ok(())
+    }
+
+    /// Ends the running import.
+    fn end(&self) {
+        if let Some(running) = self.running() {
+            watch::end(self.ctx, running.id);
+        }
+    }
+
+    /// Checks that the key of an unfinished filter is free, and that the user may use it.
+    fn check_free(&mut self, unfinished: Arg) -> Result<(), Failure> {
+        if !self.ctx.may_use(unfinished) {
+            return Err(Error::ImportPermission.into());
+        }
+        let is_free = self.call(c"EXISTS", &[unfinished])?.value().integer() == Some(0);
+        if is_free { Ok(()) } else { Err(Error::Exists.into()) }
+    }
+
+    /// Returns true unless it is certain that no transaction of another client has queued commands.
+    fn has_queued_commands(&mut self) -> bool {
+        let own = format!("id={} ", self.ctx.client_id());
+        let Ok(clients) = self.call(c"CLIENT", &[self.ctx.string(b"LIST").as_arg()]) else { return true };
+        let Some(clients) = clients.value().bytes() else { return true };
+        // Without a transaction, the number is -1. On Valkey, it is 0 after one.
+        let is_queueing = |line: &[u8]| {
+            let mut numbers = line.split(|&byte| byte == b' ').filter_map(|word| word.strip_prefix(b"multi="));
+            !line.starts_with(own.as_bytes()) && numbers.any(|number| number != b"-1" && number != b"0")
+        };
+        clients.split(|&byte| byte == b'\n').any(is_queueing)
     }
 
     /// Returns the chunk of the source after a cursor, or `None` after the last.
@@ -227,20 +276,20 @@ impl Import<'_> {
         self.call(loadchunk, &[unfinished, cursor.as_arg(), data.as_arg()]).map(drop)
     }
 
-    /// Checks that the source still has the header with which the unfinished filter was created. The header counts the
-    /// items of each layer, so it changes with every item that is added or removed. Removes the filter if it differs:
-    /// it has parts of the source from different times, in which items may be missing.
+    /// Checks that the source was not written to since the import began. Removes the unfinished filter if it was: it has
+    /// parts of the source from different times, in which items may be missing.
     fn check_unchanged(&mut self, unfinished: Arg, header: &Chunk) -> Result<(), Failure> {
         let scandump = self.ctx.family.replicated_name(Verb::Scandump);
         let ours = self.chunk(scandump, unfinished, 0).map_err(|_| Error::NoImport)?.ok_or(Error::NoImport)?;
-        if ours.data() == header.data() {
+        let is_changed = self.running().is_none_or(|running| running.is_changed);
+        if !is_changed && ours.data() == header.data() {
             return Ok(());
         }
-        self.call(c"UNLINK", &[unfinished])?;
+        self.give_up(unfinished)?;
         Err(Error::SourceChanged.into())
     }
 
-    /// Loads the next part of a chunk, and moves the unfinished filter to the key of the next cursor.
+    /// Loads the next part of a chunk. Returns the place that the import then has reached.
     fn load_part(&mut self, unfinished: Arg, cursor: Cursor, chunk: &Chunk) -> Result<Cursor, Failure> {
         let data = chunk.data();
         // No byte may be left out.
@@ -251,25 +300,28 @@ impl Import<'_> {
         }
         let end = data.len().min(start + PART);
         self.load(unfinished, cursor.chunk + end as u64, &data[start..end])?;
-        let next = if end == data.len() {
+        Ok(if end == data.len() {
             Cursor { chunk: chunk.cursor, parts: 0 }
         } else {
             Cursor { parts: cursor.parts + 1, ..cursor }
-        };
-        self.call(c"RENAME", &[unfinished, self.unfinished(next).as_arg()])?;
-        Ok(next)
+        })
     }
 
     /// Compares the complete filter with the source, moves it to the new key, and replies with the verdict.
     fn finish(&mut self, unfinished: Arg, total: u64) -> Result<(), Failure> {
         let Some(found) = self.compare(unfinished)? else {
-            self.call(c"UNLINK", &[unfinished])?;
+            self.give_up(unfinished)?;
             return Err(Error::ImportDiffers.into());
         };
         if self.call(c"RENAMENX", &[unfinished, self.newkey])?.value().integer() != Some(1) {
             return Err(Error::Exists.into());
         }
-        self.call(c"PERSIST", &[self.newkey])?;
+        self.end();
+        let expires_at = OpenKey::open(self.keyspace.reborrow(), self.ctx, self.source, READ).expire_time();
+        match expires_at.map(|time| self.ctx.string(time.to_string().as_bytes())) {
+            Some(time) => self.call(c"PEXPIREAT", &[self.newkey, time.as_arg()])?,
+            None => self.call(c"PERSIST", &[self.newkey])?,
+        };
         self.keyspace.notify_changed(self.ctx, self.newkey, Verb::Import);
         let ctx = self.ctx;
         let key = ReadKey::open(self.keyspace.reborrow(), ctx, self.newkey);
@@ -319,12 +371,15 @@ impl Import<'_> {
         Ok((theirs == ours).then(|| ours.iter().filter(|&&found| found == Some(1)).count() as u64))
     }
 
-    /// Returns the key of the unfinished filter that has everything up to a cursor. It is in the slot of the new key.
-    fn unfinished(&self, cursor: Cursor) -> OwnedString {
+    /// Returns the key of an unfinished filter. It is in the slot of the new key.
+    fn unfinished(&self, id: u64) -> Result<OwnedString, Error> {
         let newkey = self.newkey.bytes();
-        let [open, close]: [&[u8]; 2] = if newkey.contains(&b'{') { [b"", b""] } else { [b"{", b"}"] };
-        let end = format!(":import:{}", cursor.number());
-        self.ctx.string(&[open, newkey, close, end.as_bytes()].concat())
+        let [open, close]: [&[u8]; 2] = match around_tag(newkey) {
+            Some(braces) => braces,
+            None if self.ctx.is_in_cluster() => return Err(Error::ImportSlot),
+            None => [b"", b""],
+        };
+        Ok(self.ctx.string(&[open, newkey, close, format!(":import:{id:016x}").as_bytes()].concat()))
     }
 
     /// Calls a command. An error that it replies with is a failure.
@@ -333,6 +388,19 @@ impl Import<'_> {
         let error = || if is_unknown() { Error::NoOtherModule } else { Error::Internal };
         let reply = self.keyspace.call(self.ctx, command, arguments).ok_or_else(error)?;
         if reply.value().is_error() { Err(Failure::Called(reply)) } else { Ok(reply) }
+    }
+}
+
+/// Returns what must stand before and after a key so that any name with this start has the key's slot. Returns `None` if
+/// there is nothing like that. The slot depends on the *hash tag*, the bytes between the first `{` and the next `}`, or on
+/// all bytes if there is none.
+fn around_tag(key: &[u8]) -> Option<[&'static [u8]; 2]> {
+    let mut parts = key.splitn(2, |&byte| byte == b'{').skip(1);
+    let has_tag = parts.next().is_some_and(|rest| rest.iter().position(|&byte| byte == b'}').is_some_and(|at| at > 0));
+    match has_tag {
+        true => Some([b"", b""]),
+        // The whole key becomes the tag.
+        false => (!key.is_empty() && !key.contains(&b'}')).then_some([b"{", b"}"]),
     }
 }
 

@@ -1,0 +1,236 @@
+//! The running imports, and which of their sources may have been written to.
+//!
+//! A header tells only how many items a source has, and can come back to what it was: after a removal, an addition and a
+//! compaction, for example. Other modules raise no event when they write. So while an import runs, a command filter sees
+//! all commands, also those of scripts, and marks the imports whose source is named by one that may write.
+//!
+//! Two things happen unseen. Commands that a transaction has queued before the import run without the filter: if there
+//! are any when the import begins, each EXEC may be theirs. And a server may replace its data, as a new replica does:
+//! an import from before is not continued.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use redis_module::raw;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Cursor, IDLE};
+use crate::callback::catch_panic;
+use crate::family;
+use crate::ffi::call;
+use crate::server::{Arg, Context, Server};
+use crate::written_prefix::loads;
+
+/// The maximum number of running imports. Another one takes the place of the one that was idle for longest.
+const MAX_RUNNING: usize = 64;
+
+/// The commands that change no item of a source that they name. Scripts call their commands one by one.
+const HARMLESS: &[&str] = &[
+    "BF.EXISTS",
+    "BF.MEXISTS",
+    "BF.CARD",
+    "BF.INFO",
+    "BF.SCANDUMP",
+    "BF.DEBUG",
+    "CF.EXISTS",
+    "CF.MEXISTS",
+    "CF.COUNT",
+    "CF.INFO",
+    "CF.SCANDUMP",
+    "CF.DEBUG",
+    "EXISTS",
+    "TYPE",
+    "TTL",
+    "PTTL",
+    "EXPIRETIME",
+    "PEXPIRETIME",
+    "EXPIRE",
+    "PEXPIRE",
+    "EXPIREAT",
+    "PEXPIREAT",
+    "PERSIST",
+    "TOUCH",
+    "DUMP",
+    "OBJECT",
+    "MEMORY",
+    "WATCH",
+    "EVAL",
+    "EVAL_RO",
+    "EVALSHA",
+    "EVALSHA_RO",
+    "FCALL",
+    "FCALL_RO",
+];
+
+/// The name of a key. Names with equal hashes are taken for the same: then an import fails without need.
+#[derive(Clone, Copy, PartialEq)]
+struct Name {
+    length: usize,
+    hash: u64,
+}
+
+impl Name {
+    fn of(key: Arg) -> Name {
+        Name { length: key.bytes().len(), hash: xxh3_64(key.bytes()) }
+    }
+
+    fn is(self, argument: Arg) -> bool {
+        let bytes = argument.bytes();
+        bytes.len() == self.length && xxh3_64(bytes) == self.hash
+    }
+}
+
+/// An import that has begun, and is neither complete nor rejected.
+#[derive(Clone, Copy)]
+pub(super) struct Running {
+    database: c_int,
+    source: Name,
+    newkey: Name,
+    /// The number that distinguishes the key of the unfinished filter.
+    pub id: u64,
+    /// The place in the source that the import has reached.
+    pub cursor: Cursor,
+    /// True if the source may have been written to.
+    pub is_changed: bool,
+    /// True if a transaction may have queued a command before the import began.
+    is_queued: bool,
+    /// The number of times that the server had replaced its data.
+    loads: u64,
+    /// The time of the last step, in milliseconds since 1970.
+    latest: i64,
+}
+
+struct Watch {
+    running: [Option<Running>; MAX_RUNNING],
+    /// The address of the command filter, if it is registered.
+    filter: Option<usize>,
+    /// True if a timer will drop idle imports.
+    has_timer: bool,
+}
+
+static WATCH: Mutex<Watch> = Mutex::new(Watch { running: [None; MAX_RUNNING], filter: None, has_timer: false });
+
+/// Not locked while a command is called, since the filter sees that command.
+fn watch() -> MutexGuard<'static, Watch> {
+    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins to watch the source of an import. `is_queued` is true if a transaction may have queued commands.
+pub(super) fn begin(ctx: &Context, source: Arg, newkey: Arg, id: u64, is_queued: bool) {
+    let mut watch = watch();
+    let running = Running {
+        database: ctx.database(),
+        source: Name::of(source),
+        newkey: Name::of(newkey),
+        id,
+        cursor: Cursor::FIRST,
+        is_changed: false,
+        is_queued,
+        loads: loads(),
+        latest: ctx.milliseconds(),
+    };
+    let place = watch.running.iter_mut().min_by_key(|place| place.map(|running| running.latest));
+    place.into_iter().for_each(|place| *place = Some(running));
+    if watch.filter.is_none() {
+        // SAFETY: the context is alive, and the callback is of the type that the server expects.
+        let filter = unsafe { call!(RedisModule_RegisterCommandFilter(ctx.as_raw(), Some(observe), 0)) };
+        watch.filter = Some(filter.expose_provenance());
+    }
+    watch.set_timer(ctx.as_raw());
+}
+
+/// Returns the running import of a source to a new key, unless the server has replaced its data since.
+pub(super) fn find(ctx: &Context, source: Arg, newkey: Arg) -> Option<Running> {
+    let keys = (ctx.database(), Name::of(source), Name::of(newkey));
+    let is_it =
+        |running: &&Running| (running.database, running.source, running.newkey) == keys && running.loads == loads();
+    watch().running.iter().flatten().find(is_it).copied()
+}
+
+/// Sets the place that an import has reached.
+pub(super) fn advance(ctx: &Context, id: u64, cursor: Cursor) {
+    let mut watch = watch();
+    for running in watch.running.iter_mut().flatten().filter(|running| running.id == id) {
+        running.cursor = cursor;
+        running.latest = ctx.milliseconds();
+    }
+}
+
+/// Stops watching the source of an import.
+pub(super) fn end(ctx: &Context, id: u64) {
+    watch().drop_if(ctx.as_raw(), |running| running.id == id);
+}
+
+impl Watch {
+    /// Drops imports. Without any, the server need not call the filter.
+    fn drop_if(&mut self, ctx: *mut raw::RedisModuleCtx, is_over: impl Fn(&Running) -> bool) {
+        self.running.iter_mut().filter(|place| place.as_ref().is_some_and(&is_over)).for_each(|place| *place = None);
+        if let Some(filter) = self.filter.take_if(|_| self.running.iter().all(Option::is_none)) {
+            let filter = ptr::with_exposed_provenance_mut(filter);
+            // SAFETY: the context is alive, and the server returned the filter when it was registered. The server does
+            // not pass a command to its filters at the moment.
+            unsafe { call!(RedisModule_UnregisterCommandFilter(ctx, filter)) };
+        }
+    }
+
+    /// Sets a timer that drops idle imports, unless there is one.
+    fn set_timer(&mut self, ctx: *mut raw::RedisModuleCtx) {
+        if !self.has_timer {
+            self.has_timer = true;
+            // SAFETY: the context is alive, and the callback has the type that the server expects. It gets no data.
+            unsafe { call!(RedisModule_CreateTimer(ctx, IDLE, Some(drop_idle), ptr::null_mut())) };
+        }
+    }
+}
+
+/// Drops the imports that were idle for too long. Their unfinished filters have expired.
+///
+/// # Safety
+///
+/// Only the server may call this.
+unsafe extern "C" fn drop_idle(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    catch_panic(c"drop_idle", (), || {
+        let now = Server::without_context().milliseconds();
+        let mut watch = watch();
+        watch.has_timer = false;
+        watch.drop_if(ctx, |running| now.saturating_sub(running.latest) >= IDLE);
+        if watch.filter.is_some() {
+            watch.set_timer(ctx);
+        }
+    });
+}
+
+/// Marks the imports whose source a command may write to.
+///
+/// # Safety
+///
+/// Only the server may call this.
+unsafe extern "C" fn observe(command: *mut raw::RedisModuleCommandFilterCtx) {
+    catch_panic(c"observe", (), || {
+        // SAFETY: the server hands over a command for the time of the call.
+        let count = unsafe { call!(RedisModule_CommandFilterArgsCount(command)) };
+        // SAFETY: the command has that many arguments, which live for the time of the call.
+        let argument = |index| unsafe { Arg::new(call!(RedisModule_CommandFilterArgGet(command, index))) };
+        if count == 0 {
+            return;
+        }
+        let name = argument(0);
+        let mut watch = watch();
+        let unchanged = watch.running.iter_mut().flatten().filter(|running| !running.is_changed);
+        if name.is("SWAPDB") {
+            unchanged.for_each(|running| running.is_changed = true);
+        } else if name.is("EXEC") {
+            unchanged.for_each(|running| running.is_changed = running.is_queued);
+        } else if !family::may_have(name.bytes()) {
+            // The other arguments of a command on filters are items, or other filters that it reads.
+            let is_on_filters = [b"bf.", b"cf."]
+                .into_iter()
+                .any(|start| name.bytes().get(..start.len()).is_some_and(|bytes| bytes.eq_ignore_ascii_case(start)));
+            let keys = if is_on_filters { 1..count.min(2) } else { 1..count };
+            let names = |running: &Running| keys.clone().any(|index| running.source.is(argument(index)));
+            let is_harmless = || HARMLESS.iter().any(|harmless| name.is(harmless));
+            unchanged.filter(|running| names(running)).for_each(|running| running.is_changed = !is_harmless());
+        }
+    });
+}
