@@ -9,6 +9,8 @@
 //! item's path. Everything that a layer stores of an item is therefore a prefix of its path, the longer the larger the
 //! layer is.
 
+use std::ops::RangeInclusive;
+
 use super::{GOLDEN, Hash};
 use crate::murmur::murmur64;
 
@@ -53,6 +55,14 @@ impl Hash {
         let has_canonical_bit = log_buckets > fingerprint.trailing_zeros();
         let length = FINGERPRINT_BITS + log_buckets - u32::from(has_canonical_bit);
         (Hash { first: path(fingerprint, bucket), second: 0 }, length)
+    }
+
+    /// Returns the numbers of bits that [`of_stored`](Self::of_stored) returns for a layer: one more for fingerprints
+    /// whose buckets in a small layer are the same.
+    pub(crate) fn stored_lengths(log_buckets: u32) -> RangeInclusive<u32> {
+        let [shortest, longest] =
+            [1, u8::MAX - u8::MAX / 2].map(|fingerprint| Hash::of_stored(fingerprint, 0, log_buckets).1);
+        shortest..=longest
     }
 }
 

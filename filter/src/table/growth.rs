@@ -56,7 +56,7 @@ pub(super) fn may_double(segment: &Segment, max_depth: u32) -> bool {
 pub(super) fn is_mostly_void(entries: &[ListedEntry], segment: &Segment) -> bool {
     let void = 1 << (segment.value_bits() - 1);
     let voids = entries.iter().filter(|entry| entry.value == void).map(|entry| segment.slots_of(entry)).sum::<usize>();
-    voids / 7 >= segment.slots_for(entries) - voids
+    voids > 0 && voids / 7 >= segment.slots_for(entries) - voids
 }
 
 /// Splits the entries of a segment with `2 * quotients` quotients into those of two segments.

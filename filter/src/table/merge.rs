@@ -6,12 +6,11 @@ use super::bits::Broadword;
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merged};
 use super::growth::{exceeds_load, is_mostly_void, may_double, must_double, split_in_halves};
-use super::path::{Path, later_bits_of};
-use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
+use super::path::Path;
+use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
 use super::stored::{END, end_of, path_at};
 use super::{Addressing, Table};
 use crate::error::Error;
-use crate::hash::Hash;
 use crate::item_count::{ItemCount, MergeOp};
 use crate::memory::{Admit, request, try_vec};
 
@@ -183,44 +182,85 @@ impl Table {
                 .iter_mut()
                 .for_each(|entry| entry.content = entry.content.saturating_mul(times).min(MAX_ENTRY_COUNT));
         }
-        let place = segment.empty_copy();
+        self.add_lists(path, entries, &segment.empty_copy(), admit)
+    }
+
+    /// Adds the entries of a segment that starts at `path`, given as a list. `place` is an empty segment of the same
+    /// depth and size. Returns true if the table changed.
+    fn add_lists(
+        &mut self,
+        path: Path,
+        mut entries: Vec<ListedEntry>,
+        place: &Segment,
+        admit: Admit<'_>,
+    ) -> Result<bool, Error> {
         let mut changed = false;
         // A few entries are added one by one, since rebuilding all segments for them would take longer.
         if entries.len() as u64 * REBUILD_FACTOR < self.slots >> place.depth() {
             let mut left = try_vec(entries.len())?;
             for entry in entries {
-                match self.add_entry(Prefix::of(path, &entry, &place, self.addressing), entry.content, admit)? {
+                match self.add_entry(Prefix::of(path, &entry, place, self.addressing), entry.content, admit)? {
                     Some(added) => changed |= added,
                     None => left.push(entry),
                 }
             }
             entries = left;
         }
-        if !entries.is_empty() {
-            changed |= self.add_list(path, &entries, &place, admit)?;
-        }
-        Ok(changed)
+        Ok(self.add_list(path, &entries, place, admit)? || changed)
     }
 
-    /// Adds an occurrence of an item, given only the first `length` bits of its hash, more than choose a quotient in a
-    /// group. Cuts off those that do not fit into a slot. The caller updates the item count.
+    /// Adds an occurrence of each of some items, given only the first `length` bits of their hashes, more than choose a
+    /// quotient in a group. Cuts off those that do not fit into a slot. The caller updates the item count.
+    ///
+    /// Sorts the items, and adds all that belong to a segment at once: equal ones become one entry, and an entry that
+    /// matches all items of many quotients is only copied into these once.
     ///
     /// # Errors
     ///
-    /// The same as for [`add`](Self::add).
-    pub fn add_prefix(&mut self, hash: Hash, length: u32, admit: Admit<'_>) -> Result<(), Error> {
+    /// The same as for [`add`](Self::add). Some of the items may have been added.
+    pub fn add_prefixes(&mut self, prefixes: &mut [u64], length: u32, admit: Admit<'_>) -> Result<(), Error> {
         debug_assert!(length > QUOTIENT_BITS && matches!(self.addressing, Addressing::Growing(_)));
-        let path = self.path(hash) & !(Path::MAX >> length);
-        if self.add_entry(Prefix { path, length }, 1, admit)?.is_none() {
-            // The entry matches all items of several quotients.
-            let depth = length.saturating_sub(QUOTIENT_BITS + MAX_LOG_GROUPS);
-            let place = self.empty_segment_with_groups(depth, length - depth - QUOTIENT_BITS);
-            let quotient = later_bits_of(path, depth, length - depth) as u32;
-            let entry = ListedEntry { quotient, value: 1 << (place.value_bits() - 1), content: 1 };
-            self.add_list(path & !(Path::MAX >> depth), &[entry], &place, admit)?;
+        prefixes.iter_mut().for_each(|prefix| *prefix &= !(u64::MAX >> length));
+        prefixes.sort_unstable();
+        let path_of = |prefix: u64| Path::from(prefix) << (Path::BITS - u64::BITS);
+        let mut left = &*prefixes;
+        while let Some(&first) = left.first() {
+            let target = self.segment(path_of(first));
+            let place = if target.level() <= length {
+                target.empty_copy()
+            } else {
+                // Each entry matches all items of several quotients.
+                let depth = length.saturating_sub(QUOTIENT_BITS + MAX_LOG_GROUPS);
+                self.empty_segment_with_groups(depth, length - depth - QUOTIENT_BITS)
+            };
+            let start = |prefix| path_of(prefix) & !(Path::MAX >> place.depth());
+            let (here, others) = left.split_at(left.partition_point(|&prefix| start(prefix) == start(first)));
+            let entries = self.listed_prefixes(here.iter().map(|&prefix| path_of(prefix)), length, &place)?;
+            self.add_lists(start(first), entries, &place, admit)?;
+            left = others;
         }
-        self.occurrences = self.occurrences.saturating_add(1);
+        self.occurrences = self.occurrences.saturating_add(prefixes.len() as u64);
         Ok(())
+    }
+
+    /// Returns the entries of an empty segment for the first `length` bits of `paths`, which are ordered.
+    fn listed_prefixes(
+        &self,
+        paths: impl ExactSizeIterator<Item = Path>,
+        length: u32,
+        place: &Segment,
+    ) -> Result<Vec<ListedEntry>, Error> {
+        let mut entries = try_vec::<ListedEntry>(paths.len())?;
+        for path in paths {
+            let address = place.address(path, self.addressing.terminator());
+            let quotient = address.group as u32 * GROUP_QUOTIENTS + address.quotient;
+            let value = self.addressing.value_of_length(address, length - place.level(), place.value_bits());
+            match entries.last_mut() {
+                Some(last) if (last.quotient, last.value) == (quotient, value) => last.content += 1,
+                _ => entries.push(ListedEntry { quotient, value, content: 1 }),
+            }
+        }
+        Ok(entries)
     }
 
     /// Splits an empty table that grows until it has room for this many entries.
@@ -288,6 +328,9 @@ impl Table {
         place: &Segment,
         admit: Admit<'_>,
     ) -> Result<bool, Error> {
+        if entries.is_empty() {
+            return Ok(false);
+        }
         loop {
             let target = self.segment(path);
             if target.depth() < self.min_depth() {
@@ -377,7 +420,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::GOLDEN;
+    use crate::hash::{GOLDEN, Hash};
     use crate::table::tests::{growing, hash, reloaded};
 
     fn add(table: &mut Table, hash: Hash) {
@@ -431,7 +474,7 @@ mod tests {
             for length in QUOTIENT_BITS + 1..40 {
                 let prefix = (GOLDEN >> (u64::BITS - length)) ^ 1;
                 let mut other = table.try_clone().unwrap();
-                other.add_prefix(hash(prefix, length, 1), length, &mut |_bytes| true).unwrap();
+                other.add_prefixes(&mut [hash(prefix, length, 1).first], length, &mut |_bytes| true).unwrap();
                 for number in items..items + 20 {
                     assert_eq!(other.count(hash(prefix, length, number)), 1, "{length} bits");
                     assert_eq!(other.count(hash(prefix ^ 1, length, number)), 0, "{length} bits");
@@ -452,7 +495,7 @@ mod tests {
         table.split_for_entries((1 << BITS) - 1, &mut |_bytes| true).unwrap();
         assert_eq!(table.quotients(), 1 << BITS);
         for prefix in 0..20_000 {
-            table.add_prefix(hash(prefix, BITS, 0), BITS, &mut |_bytes| true).unwrap();
+            table.add_prefixes(&mut [hash(prefix, BITS, 0).first], BITS, &mut |_bytes| true).unwrap();
         }
         assert!((0..20_000).all(|prefix| table.count(hash(prefix, BITS, 0)) == 1));
         reloaded(&table);

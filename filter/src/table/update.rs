@@ -128,7 +128,7 @@ mod tests {
         for lengths in [[12, 20, 30], [30, 20, 12], [20, 30, 12]] {
             let mut table = growing(Payload::Count);
             for length in lengths {
-                table.add_prefix(hash(0, length, 1), length, &mut |_bytes| true).unwrap();
+                table.add_prefixes(&mut [hash(0, length, 1).first], length, &mut |_bytes| true).unwrap();
             }
             for left in [[3, 2, 1], [2, 2, 1], [1, 1, 1]] {
                 assert_eq!([30, 20, 12].map(|length| table.count(hash(0, length, 2))), left);

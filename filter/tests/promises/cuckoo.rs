@@ -142,7 +142,7 @@ fn misplaced(filter: &Filter) -> usize {
         let start = (bucket & (first.spec().buckets - 1)) as usize * bucket_size;
         first.slots()[start..start + bucket_size].contains(&0)
     };
-    let others = chain[1..].iter().flat_map(|layer| layer.fingerprints());
+    let others = chain[1..].iter().flat_map(|layer| layer.fingerprints(1..=u8::MAX));
     others
         .filter(|&(fingerprint, bucket)| has_room(bucket) || has_room(bucket ^ (u64::from(fingerprint) * 0x5BD1_E995)))
         .count()
@@ -424,5 +424,54 @@ fn a_converted_filter_has_all_items_with_their_counts() {
             }
         }
         assert_eq!(converted.native_cuckoo().unwrap().table().slots(), 0);
+    }
+}
+
+/// Returns a filter whose slots are all filled, with any fingerprints or all with the same. Its header counts no items.
+fn forged(capacity: u64, bucket_size: u16, growth: Growth, layers: u64, fingerprint: Option<u8>) -> Filter {
+    let mut header = codec::encode_header(&create(params(false, capacity, growth, bucket_size))).unwrap();
+    header[24..32].copy_from_slice(&layers.to_le_bytes());
+    let empty = built(&header).unwrap();
+    let mut full = built(&header).unwrap();
+    let (mut cursor, mut drawn) = (codec::HEADER_CURSOR, 0);
+    while let Some(chunk) = codec::next_chunk(&empty, cursor).unwrap() {
+        cursor = chunk.cursor;
+        let slots: Vec<u8> =
+            chunk.data.iter().map(|_| fingerprint.unwrap_or_else(|| 1 + (random(&mut drawn) % 255) as u8)).collect();
+        codec::load_chunk(&mut full, cursor, &slots, codec::Origin::Replication, &mut |_| true).unwrap();
+    }
+    full
+}
+
+/// A segment of the table has up to 2,048 slots, and asks for memory each time that it is built.
+#[test]
+fn a_conversion_takes_few_steps_whatever_the_shape_of_the_filter() {
+    // The largest buckets, many layers, the most layers, both, and layers of many sizes.
+    let shapes = [
+        (4080, 255, by(1), 2),
+        (1000, 8, by(1), 32),
+        (1, 2, by(1), 1024),
+        (64, 64, by(1), 1024),
+        (255, 255, by(2), 9),
+        (1, 1, by(2), 16),
+        (4, 4, by(16), 4),
+    ];
+    for (capacity, bucket_size, growth, layers) in shapes {
+        for fingerprint in [None, Some(1), Some(128)] {
+            let case = format!("{bucket_size} in a bucket, {layers} layers, fingerprint {fingerprint:?}");
+            let filter = forged(capacity, bucket_size, growth, layers, fingerprint);
+            let mut steps = 0;
+            let mut count_step = |_bytes| {
+                steps += 1;
+                true
+            };
+            let converted = filter.converted(&mut count_step).unwrap().unwrap();
+            assert!(steps <= 16 + filter.capacity() / 128, "{case}: {steps} steps for {} slots", filter.capacity());
+            assert_eq!(converted.native_cuckoo().unwrap().table().occurrences(), filter.capacity(), "{case}");
+            for number in 0..2000 {
+                assert_eq!(converted.contains(item(number)), filter.contains(item(number)), "{case}: item {number}");
+            }
+            assert!(whole(&through_a_file(&converted)) == whole(&converted), "{case}");
+        }
     }
 }

@@ -123,7 +123,7 @@ pub(super) static COMMANDS: &[Command] = &[
         access: Access::Remove,
         fast: false,
         summary: c"Moves the items of a classic cuckoo filter into as few layers as possible.",
-        complexity: c"O(N*L), where N is the size of the filter and L the number of its layers",
+        complexity: c"O(N*log(N)), where N is the size of the filter",
         arguments: Vec::new,
     },
     command! {
@@ -131,7 +131,7 @@ pub(super) static COMMANDS: &[Command] = &[
         access: Access::Update,
         fast: false,
         summary: c"Makes a classic cuckoo filter a native one, with the same items and counts.",
-        complexity: c"O(N), where N is the size of the filter",
+        complexity: c"O(N*log(N)), where N is the size of the filter",
         arguments: Vec::new,
     },
     command! {

@@ -12,7 +12,7 @@
 //! Kaminsky, Mitzenmacher 2014, "Cuckoo Filter: Practically Better Than Bloom"). The number of buckets is a power of
 //! two.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::ptr::NonNull;
 
 use crate::array::{Bytes, WORD, prefetch};
@@ -240,9 +240,10 @@ impl CuckooLayer {
         std::mem::replace(&mut self.slots_mut()[slot], fingerprint)
     }
 
-    /// Returns the fingerprints, each with its bucket.
-    pub fn fingerprints(&self) -> impl Iterator<Item = (u8, u64)> {
-        let slots = self.slots().iter().enumerate().filter(|(_, slot)| **slot != FREE);
+    /// Returns the fingerprints in a range, each with its bucket.
+    pub fn fingerprints(&self, range: RangeInclusive<u8>) -> impl Iterator<Item = (u8, u64)> {
+        debug_assert!(!range.contains(&FREE), "free slots");
+        let slots = self.slots().iter().enumerate().filter(move |(_, slot)| range.contains(slot));
         slots.map(|(index, &fingerprint)| (fingerprint, (index / self.bucket_size) as u64))
     }
 
