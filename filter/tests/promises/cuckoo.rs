@@ -160,6 +160,71 @@ fn a_thorough_compaction_leaves_no_item_in_a_newer_layer_that_fits_into_the_firs
     assert_eq!(misplaced(&filter), 0);
 }
 
+/// Its header says that a tenth of its items were removed as soon as one was.
+#[test]
+fn a_forged_filter_is_not_compacted_at_each_removal() {
+    for (capacity, bucket_size, growth, layers) in [(203, 203, by(1), 1024), (255, 255, by(2), 8)] {
+        let mut filter = forged(capacity, bucket_size, growth, layers, None);
+        let mut removals = 0;
+        let is_compacted = |number: &u64| {
+            removals += u64::from(filter.remove(item(*number)).unwrap());
+            filter.cuckoo().unwrap().removals() == 0
+        };
+        let compactions = (0..600).filter(is_compacted).count();
+        assert!(removals > 500 && compactions < 6, "{compactions} compactions of {layers} layers");
+    }
+}
+
+/// A compaction remembers which buckets of layers are full. That must not change where a fingerprint moves.
+#[test]
+fn a_compaction_moves_each_item_into_the_first_layer_with_room() {
+    for (bucket_size, growth) in [(1, by(1)), (2, by(1)), (9, by(1)), (2, by(2))] {
+        let mut filter = create(params(false, 64, growth, bucket_size));
+        (0..3000).for_each(|number| assert_eq!(add(&mut filter, number, OnDuplicate::Count), Ok(true)));
+        let mut header = codec::encode_header(&filter).unwrap();
+        // A filter that counts many items is not compacted by removals.
+        header[..8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        let mut sparse = built(&header).unwrap();
+        let mut cursor = codec::HEADER_CURSOR;
+        while let Some(chunk) = codec::next_chunk(&filter, cursor).unwrap() {
+            cursor = chunk.cursor;
+            codec::load_chunk(&mut sparse, cursor, &chunk.data, codec::Origin::Client, &mut |_| true).unwrap();
+        }
+        (0..3000).filter(|number| number % 3 > 0).for_each(|number| assert_eq!(sparse.remove(item(number)), Ok(true)));
+        let expected = compacted(&sparse);
+        sparse.compact();
+        let slots: Vec<_> = sparse.cuckoo().unwrap().chain().iter().map(|layer| layer.slots().to_vec()).collect();
+        assert!(slots.len() < filter.num_layers() && slots == expected[..slots.len()], "{bucket_size} in a bucket");
+        assert!(expected[slots.len()..].iter().flatten().all(|&slot| slot == 0));
+    }
+}
+
+/// Returns the slots of all layers of a filter after a thorough compaction that remembers nothing.
+fn compacted(filter: &Filter) -> Vec<Vec<u8>> {
+    let chain = filter.cuckoo().unwrap().chain();
+    let mut slots: Vec<_> = chain.iter().map(|layer| layer.slots().to_vec()).collect();
+    for newest in (1..chain.len()).rev() {
+        let bucket_size = usize::from(chain[newest].spec().bucket_size);
+        for index in 0..slots[newest].len() {
+            let fingerprint = slots[newest][index];
+            let bucket = (index / bucket_size) as u64;
+            let other = bucket ^ (u64::from(fingerprint) * 0x5BD1_E995);
+            let mut places =
+                (0..newest).flat_map(|layer| [(layer, bucket), (layer, other)]).flat_map(|(layer, bucket)| {
+                    let start = (bucket & (chain[layer].spec().buckets - 1)) as usize * bucket_size;
+                    (start..start + bucket_size).map(move |slot| (layer, slot))
+                });
+            if fingerprint != 0
+                && let Some((layer, slot)) = places.find(|&(layer, slot)| slots[layer][slot] == 0)
+            {
+                slots[layer][slot] = fingerprint;
+                slots[newest][index] = 0;
+            }
+        }
+    }
+    slots
+}
+
 #[test]
 fn a_filter_like_another_equals_a_new_one() {
     for is_native in [false, true] {

@@ -99,7 +99,7 @@ pub(super) static COMMANDS: &[Command] = &[
         access: Access::Remove,
         fast: true,
         summary: c"Removes one occurrence of an item from a cuckoo filter.",
-        complexity: c"O(1), or O(L) for a classic filter of L layers, and now and then O(N), where N is the size of the newest",
+        complexity: c"O(1), or O(L) for a classic filter of L layers, and now and then O(N), where N is the size of the filter",
         arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {

@@ -19,6 +19,7 @@ use crate::array::{Bytes, WORD, prefetch};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::hash::cuckoo::{self, other_bucket};
+use crate::memory::try_vec;
 
 /// A free slot.
 const FREE: u8 = 0;
@@ -77,6 +78,37 @@ impl CuckooLayerSpec {
         let has_sound_buckets = self.buckets.is_power_of_two() && self.buckets <= MAX_BUCKETS;
         let is_sound = has_sound_buckets && (1..=MAX_BUCKET_SIZE).contains(&self.bucket_size);
         is_sound.then(|| self.buckets * u64::from(self.bucket_size))
+    }
+}
+
+/// For each bucket number, the first of many layers of one size whose bucket may have a free slot. Draining the newest
+/// layers only fills the slots of older ones, so the number of such a layer never falls, and each bucket is found full
+/// once. Without this, each fingerprint would be tried in all layers.
+pub struct Vacancies(Vec<u16>);
+
+impl Vacancies {
+    /// Returns the vacancies of layers of this size, before they are known.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`]
+    pub fn new(spec: CuckooLayerSpec) -> Result<Vacancies, Error> {
+        let mut first = try_vec(spec.buckets as usize)?;
+        first.resize(spec.buckets as usize, 0);
+        Ok(Vacancies(first))
+    }
+
+    /// Returns the index of the first layer that has a free slot for a fingerprint, or the number of layers.
+    fn first(&mut self, entry: Entry, layers: &[CuckooLayer]) -> usize {
+        let mask = self.0.len() - 1;
+        let first_of = |bucket: u64| {
+            let first = &mut self.0[bucket as usize & mask];
+            let is_full = |layer: &&CuckooLayer| layer.find_in(bucket, FREE).is_none();
+            *first += layers.iter().skip((*first).into()).take_while(is_full).count() as u16;
+            usize::from(*first)
+        };
+        let [one, other] = entry.buckets.map(first_of);
+        one.min(other).min(layers.len())
     }
 }
 
@@ -248,13 +280,14 @@ impl CuckooLayer {
     }
 
     /// Moves fingerprints into the first of `layers` that has a free slot for them, without moving others. Returns true
-    /// if this layer is empty afterwards.
-    pub fn drain_into(&mut self, layers: &mut [CuckooLayer]) -> bool {
+    /// if this layer is empty afterwards. `vacancies` are those of `layers` if they all have the size of this layer.
+    pub fn drain_into(&mut self, layers: &mut [CuckooLayer], mut vacancies: Option<&mut Vacancies>) -> bool {
         let bucket_size = self.bucket_size;
         let mut is_empty = true;
         for (index, slot) in self.slots_mut().iter_mut().enumerate().filter(|(_, slot)| **slot != FREE) {
             let entry = Entry::in_bucket(*slot, (index / bucket_size) as u64);
-            if layers.iter_mut().any(|layer| layer.insert(entry)) {
+            let first = vacancies.as_mut().map_or(0, |vacancies| vacancies.first(entry, layers));
+            if layers[first..].iter_mut().any(|layer| layer.insert(entry)) {
                 *slot = FREE;
             } else {
                 is_empty = false;

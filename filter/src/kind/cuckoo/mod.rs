@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 use super::{CreateParams, Kind};
-use crate::array;
+use crate::array::{self, WORD};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
@@ -20,7 +20,7 @@ use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
 pub use layer::MAX_BUCKET_SIZE;
-use layer::{CuckooLayer, CuckooLayerSpec, Entry};
+use layer::{CuckooLayer, CuckooLayerSpec, Entry, Vacancies};
 
 /// The maximum number of layers.
 pub const MAX_LAYERS: usize = 1024;
@@ -38,6 +38,13 @@ const MAX_SPARSE_SLOTS: u64 = 1 << 24;
 
 /// The part of the slots that are filled when a layer above the limit is added is at least one in this number.
 const MIN_FILL: u64 = 8;
+
+/// The number of slots that a compaction may look at for each removal since the last one. A removal then takes ten
+/// microseconds more at most, on average. Full filters need a dozen.
+const STEPS_PER_REMOVAL: u64 = 1024;
+
+/// The number of slots that each compaction may look at, so that small filters are always compacted.
+const FREE_STEPS: u64 = 1 << 16;
 
 /// The parameters that the layers of a cuckoo filter share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,18 +285,40 @@ impl CuckooFilter {
         }
         self.items = self.items.saturating_sub(1);
         self.removals = self.removals.saturating_add(1).min(MAX_ITEMS);
-        if self.layers.len() > 1 && self.removals.saturating_mul(10) > self.items {
+        if self.removals.saturating_mul(10) > self.items && self.may_compact() {
             self.compact(false);
         }
         true
     }
 
+    /// Returns true if there were enough removals since the last compaction to pay for another. There always are in a
+    /// filter that is not large and nearly empty, unless its header is forged: if it counts no items, each removal
+    /// would compact a full filter in vain.
+    fn may_compact(&self) -> bool {
+        let Some((newest, older)) = self.layers.split_last() else { return false };
+        let steps = if self.has_equal_layers() {
+            self.slots()
+        } else {
+            let words = u64::from(self.spec.bucket_size).div_ceil(WORD as u64);
+            (newest.slots().len() as u64).saturating_mul(older.len() as u64).saturating_mul(words)
+        };
+        !older.is_empty() && steps <= self.removals.saturating_mul(STEPS_PER_REMOVAL).saturating_add(FREE_STEPS)
+    }
+
+    /// Returns true if all layers have the same size.
+    fn has_equal_layers(&self) -> bool {
+        self.spec.expansion <= 1
+    }
+
     /// Moves fingerprints from the newest layers into older ones, and drops the newest layer when it is empty. Stops at
     /// the first layer that does not get empty, unless `is_thorough`.
     pub fn compact(&mut self, is_thorough: bool) {
+        // Without memory for them, it takes longer.
+        let first = self.layers.first().filter(|_| self.has_equal_layers());
+        let mut vacancies = first.and_then(|first| Vacancies::new(first.spec()).ok());
         for index in (1..self.layers.len()).rev() {
             let Some((layer, older)) = self.layers[..=index].split_last_mut() else { return };
-            let is_empty = layer.drain_into(older);
+            let is_empty = layer.drain_into(older, vacancies.as_mut());
             if is_empty && index + 1 == self.layers.len() {
                 self.drop_newest();
             }
