@@ -16,7 +16,7 @@ use crate::filter_key::WriteKey;
 use crate::lookahead;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace, OwnedString};
-use crate::statistics::{self, Forgetting};
+use crate::statistics::{self, Footprint, Forgetting};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::Encoding;
 use oxbloom_filter::internals::{Hash, InsertOptions, Interrupted, OnDuplicate};
@@ -25,8 +25,7 @@ use oxbloom_filter::internals::{Hash, InsertOptions, Interrupted, OnDuplicate};
 pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let name = args.at(1);
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-    let created = !key.has_filter();
-    if created {
+    if !key.has_filter() {
         key = create_and_open(ctx, name, key, None)?;
     }
     let filter = key.filter().ok_or(Error::NotFound)?;
@@ -35,7 +34,7 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     if filter.windowed().is_some() {
         let items = Arguments::new(args, args.from(2));
         let inserted = insert_and_replicate(ctx, key, name, items, &Options::default(), &mut new)?;
-        let (_, failure) = inserted.notify(ctx, keyspace, name, created);
+        let (_, failure) = inserted.notify(ctx, keyspace, name);
         failure.map_or(Ok(()), Err)?;
         ctx.reply_bool(new[0]);
         return Ok(());
@@ -49,7 +48,9 @@ pub(super) fn add(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(
     if changed {
         ctx.replicate_verbatim();
     }
-    notify(ctx, &mut keyspace, name, created, changed);
+    if changed {
+        keyspace.notify_changed(ctx, name, Verb::Add);
+    }
     if let Some(error) = failure {
         return Err(error);
     }
@@ -118,9 +119,9 @@ pub(super) fn add_all<'a>(
     let defaults = Options::default();
     let options = options.unwrap_or(&defaults);
     let inserted = insert_and_replicate(ctx, key, name, items, options, new);
-    let inserted = inserted.map(|inserted| inserted.notify(ctx, keyspace.reborrow(), name, created));
+    let inserted = inserted.map(|inserted| inserted.notify(ctx, keyspace.reborrow(), name));
     if created && let Some(time) = options.expires_at {
-        expire_at(ctx, keyspace, name, time)?;
+        expire_at(ctx, keyspace, name, time);
     }
     inserted
 }
@@ -139,8 +140,10 @@ struct Inserted {
 
 impl Inserted {
     /// Notifies watchers and listeners. Returns the number of items handled, and the error of the next, if any.
-    fn notify(self, ctx: &Context, mut keyspace: Keyspace, name: Arg, created: bool) -> (usize, Option<Error>) {
-        notify(ctx, &mut keyspace, name, created, self.changed);
+    fn notify(self, ctx: &Context, mut keyspace: Keyspace, name: Arg) -> (usize, Option<Error>) {
+        if self.changed {
+            keyspace.notify_changed(ctx, name, Verb::Add);
+        }
         if self.forgot {
             keyspace.notify_changed(ctx, name, Verb::Expire);
         }
@@ -183,7 +186,8 @@ fn insert_and_replicate<'a>(
 }
 
 /// Creates the filter of a key, with default settings if there are no options, and opens the key again. The filter may
-/// already be gone, since its creation runs listeners.
+/// already be gone, since its creation runs listeners. They are notified before items are added: the additions may fail
+/// as a whole.
 ///
 /// Not inlined: inlined code would make BF.ADD save more registers on each call.
 #[cold]
@@ -196,18 +200,9 @@ pub(super) fn create_and_open<'k>(
 ) -> Result<WriteKey<'k>, Error> {
     let defaults = if ctx.is_replicated_or_loading() { redisbloom::defaults(ctx.family) } else { Options::default() };
     let params = options.unwrap_or(&defaults).params(ctx)?;
-    let keyspace = create(ctx, name, key, params, options.and_then(|options| options.expires_at))?;
+    let mut keyspace = create(ctx, name, key, params, options.and_then(|options| options.expires_at))?;
+    keyspace.notify_changed(ctx, name, Verb::Reserve);
     WriteKey::open(keyspace, ctx, name)
-}
-
-/// Notifies watchers and listeners of the creation and of the additions.
-pub(super) fn notify(ctx: &Context, keyspace: &mut Keyspace, name: Arg, created: bool, added: bool) {
-    if created {
-        keyspace.notify_changed(ctx, name, Verb::Reserve);
-    }
-    if added {
-        keyspace.notify_changed(ctx, name, Verb::Add);
-    }
 }
 
 /// Inserts items until one does not fit. Sets `new[i]` to whether item `i` was new, and `renewed[i]`, unless `renewed`
@@ -234,7 +229,7 @@ pub(super) fn insert_in_batches<'a>(
 }
 
 /// Inserts the items of one batch, given by their hashes, as [`insert_in_batches`] does.
-fn insert_batch(
+pub(super) fn insert_batch(
     ctx: &Context,
     filter: &mut Filter,
     hashes: &[Hash],
@@ -248,7 +243,12 @@ fn insert_batch(
     // Admission costs time. So insert without it first, and admit memory only if the filter must grow. `renewed` is not
     // needed: only filters that forget renew items, and these grow in small steps.
     let inserted = filter.insert_hashes(hashes, new, &mut [], options, &mut |_bytes| false);
-    let Err(Interrupted { handled, .. }) = inserted else { return (hashes.len(), None) };
+    let Err(Interrupted { handled, error }) = inserted else { return (hashes.len(), None) };
+    if error == oxbloom_filter::Error::Full {
+        // Memory would not help.
+        statistics::on_insert(filter, Footprint::of(filter), false);
+        return (handled, Some(Error::Full));
+    }
     let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
     let (more, failure) = admission::insert(ctx, filter, hashes, new, &mut [], options);
     (handled + more, failure)

@@ -35,7 +35,7 @@ pub(super) fn create_new(
     let mut keyspace = create(ctx, name, key, params, expires_at)?;
     keyspace.notify_changed(ctx, name, Verb::Reserve);
     if let Some(time) = expires_at {
-        expire_at(ctx, keyspace, name, time)?;
+        expire_at(ctx, keyspace, name, time);
     }
     ctx.reply_ok();
     Ok(())
@@ -74,10 +74,10 @@ pub(super) fn create<'k>(
 /// The time may be over. So this comes after everything else that a command does with the key: a key whose time is over
 /// can no longer be opened. Replicas and append-only files apply the commands in any case, and wait for the master to
 /// delete the key.
-pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: i64) -> Result<(), Error> {
-    // The key is opened again, since a listener may have removed the new filter.
-    let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-    let Some(kind) = key.filter().map(|filter| filter.kind()) else { return Ok(()) };
+pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: i64) {
+    // The key is opened again, since a listener may have removed or replaced the new filter.
+    let Ok(mut key) = WriteKey::open(keyspace.reborrow(), ctx, name) else { return };
+    let Some(kind) = key.filter().map(|filter| filter.kind()) else { return };
     key.set_expire_time(time);
     drop(key);
     // The command that created a filter of our own has the time.
@@ -85,7 +85,6 @@ pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: 
         ctx.replicate_command(c"PEXPIREAT", name, &[ctx.string(time.to_string().as_bytes()).as_arg()]);
     }
     keyspace.notify_expire(ctx, name);
-    Ok(())
 }
 
 /// Sets the empty filter of a key. Replicates its header, which has all parameters, or for a valkey filter the command

@@ -2,7 +2,7 @@
 //!
 //! CF.ADD and CF.INSERT store another copy of an item that is present. The others do not.
 
-use crate::commands::add::{create_and_open, insert_in_batches, notify};
+use crate::commands::add::{create_and_open, insert_batch};
 use crate::commands::create::expire_at;
 use crate::commands::item_flags::ItemFlags;
 use crate::commands::items::{Arguments, replicate};
@@ -11,6 +11,7 @@ use crate::commands::options::Options;
 use crate::commands::redisbloom;
 use crate::commands::replication::{Changed, Replay};
 use crate::configuration;
+use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
 use crate::rejection;
@@ -18,7 +19,7 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{InsertOptions, OnDuplicate};
+use oxbloom_filter::internals::{BATCH, InsertOptions, OnDuplicate};
 
 /// `CF.ADD key item`
 pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -127,15 +128,18 @@ impl Addition<'_> {
             stored[..handled].iter_mut().zip(&*rejected).for_each(|(stored, rejected)| *stored = !rejected);
         }
         drop(key);
-        let changed = self.replicate(ctx, name, stored);
-        notify(ctx, &mut keyspace, name, created, changed);
+        if self.replicate(ctx, name, stored) {
+            keyspace.notify_changed(ctx, name, Verb::Add);
+        }
         if created && let Some(time) = self.options.and_then(|options| options.expires_at) {
-            expire_at(ctx, keyspace, name, time)?;
+            expire_at(ctx, keyspace, name, time);
         }
         // As in RedisBloom, this error is the whole reply.
         if has_all_layers { Err(Error::MaxExpansions) } else { Ok(failure) }
     }
 
+    /// Inserts items in order, as [`run`](Self::run) does. An item for which the filter is full ends no batch, so that
+    /// the others are hashed only once.
     fn insert(
         &self,
         ctx: &Context,
@@ -145,22 +149,28 @@ impl Addition<'_> {
     ) -> Option<(usize, Error)> {
         let options = InsertOptions { is_replay: ctx.is_replicated_or_loading(), ..self.on_duplicate.into() };
         let mut next = 0;
-        loop {
-            let items = self.items.from(next).iter().map(Arg::bytes);
-            let (handled, failure) = insert_in_batches(ctx, filter, items, &mut stored[next..], &mut [], &options);
-            next += handled;
-            match failure {
-                None => return None,
-                Some(Error::Full) => {
-                    (stored[next], rejected[next]) = (false, true);
-                    next += 1;
-                }
-                Some(error) => {
-                    stored[next..].fill(false);
-                    return Some((next, if error == Error::CannotGrow { Error::MaxExpansions } else { error }));
+        for items in self.items.chunks(BATCH) {
+            let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
+            let mut left = batch.hashes();
+            while !left.is_empty() {
+                let (handled, failure) = insert_batch(ctx, filter, left, &mut stored[next..], &mut [], &options);
+                next += handled;
+                left = &left[handled..];
+                match failure {
+                    None => {}
+                    Some(Error::Full) => {
+                        (stored[next], rejected[next]) = (false, true);
+                        next += 1;
+                        left = &left[1..];
+                    }
+                    Some(error) => {
+                        stored[next..].fill(false);
+                        return Some((next, if error == Error::CannotGrow { Error::MaxExpansions } else { error }));
+                    }
                 }
             }
         }
+        None
     }
 
     /// Replicates the items that were stored. Returns true if there was one.

@@ -20,11 +20,14 @@ pub(super) fn convert(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Resu
         return Ok(());
     };
     let expire_time = key.expire_time();
-    let opened = key.create(converted)?;
-    if let Some(time) = expire_time {
-        WriteKey::open(opened, ctx, name)?.set_expire_time(time);
-    }
+    let mut opened = key.create(converted)?;
     ctx.replicate_verbatim();
+    // A listener may have replaced the filter.
+    if let Some(time) = expire_time
+        && let Ok(mut key) = WriteKey::open(opened.reborrow(), ctx, name)
+    {
+        key.set_expire_time(time);
+    }
     keyspace.notify_changed(ctx, name, Verb::Convert);
     ctx.reply_bool(true);
     Ok(())

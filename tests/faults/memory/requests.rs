@@ -9,6 +9,7 @@ use testkit::clock::{stopped_pair, with_clock};
 use testkit::command::{many, with_items};
 use testkit::filter_model::{Family, FilterModel};
 use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, assert_figures_add_up, digest};
+use testkit::memory::starving;
 use testkit::replication::{Pair, assert_synchronized, wait_for_replica};
 use testkit::server::with_debug;
 use testkit::wire::{Reply, Wire};
@@ -222,4 +223,39 @@ fn each_request_for_memory_of_a_cuckoo_filter_may_fail_and_then_nothing_has_chan
         assert_synchronized(client, &mut reader, layout);
         run(client, "FLUSHALL").unwrap();
     }
+}
+
+/// The flags of renewed items are allocated after the filter was created, and the flags of new ones before that.
+#[test]
+fn a_creation_is_an_event_also_if_the_additions_then_fail_as_a_whole() {
+    let server = Setup::with_module(oxbloom_with_faults()).set("notify-keyspace-events KEA").start();
+    let (mut client, mut listener) = (Wire::resp2(&server), Wire::resp2(&server));
+    listener.run("SUBSCRIBE __keyspace@0__:new");
+    let mut created_and_failed = 0;
+    for command in [
+        items("BF.INSERT new WINDOW 1000 REFRESH ITEMS", 0..40_000),
+        items("BF.INSERT new WINDOW 1000 TTL 100 ITEMS", 0..40_000),
+        lines("BF.ADDPACKED new LINES", 0..400_000),
+        items("BF.INSERT new COUNTING ITEMS", 0..40_000),
+        items("CF.INSERT new ITEMS", 0..40_000),
+        items("CF.INSERT new LAYOUT classic CAPACITY 40000 ITEMS", 0..40_000),
+    ] {
+        for request in 1.. {
+            let (reply, requests) = starving(&mut client, request, LEAST, |client| client.run_words(&command));
+            let exists = client.run("EXISTS new") == Reply::Integer(1);
+            client.run("DEL new");
+            client.run("PUBLISH __keyspace@0__:new end");
+            let event = |listener: &mut Wire| listener.receive().elements()[2].text();
+            let events: Vec<_> =
+                std::iter::from_fn(|| Some(event(&mut listener)).filter(|event| event != "end")).collect();
+            let creations = events.iter().filter(|event| event.ends_with(".reserve")).count();
+            let shown = String::from_utf8_lossy(&command[0]);
+            assert_eq!(creations, usize::from(exists), "{shown} with request {request} failing: {events:?}");
+            created_and_failed += u64::from(exists && reply.is_error());
+            if requests < request {
+                break;
+            }
+        }
+    }
+    assert!(created_and_failed > 0, "no command failed after it had created its key");
 }

@@ -134,6 +134,12 @@ fn a_full_filter_rejects_some_items_and_stores_the_others() {
             assert_eq!(client.run(&format!("CF.DEL {key} 0")), yes, "{key}");
             assert_eq!(client.run(&format!("CF.INSERTNX {key} ITEMS 0 0 0")), Reply::integers(&[1, 0, 0]), "{key}");
             assert_eq!(duplicates(), before + 5, "{key}");
+            // Those that are there do not end up in another place of the reply, however many batches there are.
+            let items: Vec<String> =
+                (0..200).map(|number| if number % 3 == 0 { 0 } else { full }.to_string()).collect();
+            let words = ["CF.INSERTNX", key, "ITEMS"].into_iter().chain(items.iter().map(String::as_str));
+            let expected: Vec<i64> = (0..200).map(|number| if number % 3 == 0 { 0 } else { -1 }).collect();
+            assert_eq!(client.run_words(&words.collect::<Vec<_>>()), Reply::integers(&expected), "{key}");
             let items = client.run(&format!("CF.INFO {key}")).field("Number of items inserted").integer();
             assert_eq!(items, stored as i64, "{key}");
         }
