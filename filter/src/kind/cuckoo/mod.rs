@@ -43,6 +43,9 @@ const MIN_FILL: u64 = 8;
 /// microseconds more at most, on average. Full filters need a dozen.
 const STEPS_PER_REMOVAL: u64 = 1024;
 
+/// The number of free slots that are passed over in the time of one that is looked at.
+const SLOTS_PER_STEP: u64 = 16;
+
 /// The number of slots that each compaction may look at, so that small filters are always compacted.
 const FREE_STEPS: u64 = 1 << 16;
 
@@ -296,13 +299,18 @@ impl CuckooFilter {
     /// would compact a full filter in vain.
     fn may_compact(&self) -> bool {
         let Some((newest, older)) = self.layers.split_last() else { return false };
-        let steps = if self.has_equal_layers() {
-            self.slots()
-        } else {
-            let words = u64::from(self.spec.bucket_size).div_ceil(WORD as u64);
-            (newest.slots().len() as u64).saturating_mul(older.len() as u64).saturating_mul(words)
-        };
-        !older.is_empty() && steps <= self.removals.saturating_mul(STEPS_PER_REMOVAL).saturating_add(FREE_STEPS)
+        let budget = self.removals.saturating_mul(STEPS_PER_REMOVAL).saturating_add(FREE_STEPS);
+        if older.is_empty() {
+            return false;
+        }
+        if self.has_equal_layers() {
+            return self.slots() <= budget;
+        }
+        // Only fingerprints are tried in other layers: free slots are passed over many at a time.
+        let slots = newest.slots().len() as u64 / SLOTS_PER_STEP;
+        let tries = older.len() as u64 * u64::from(self.spec.bucket_size).div_ceil(WORD as u64);
+        let filled = || newest.fingerprints(1..=u8::MAX).count() as u64;
+        slots <= budget && slots.saturating_add(filled().saturating_mul(tries)) <= budget
     }
 
     /// Returns true if all layers have the same size.
