@@ -180,6 +180,27 @@ impl Filter {
     }
 }
 
+/// Inserts all items, as [`insert_batch`](Filter::insert_batch) does.
+///
+/// ```
+/// # use oxbloom_filter::Filter;
+/// let mut filter = Filter::new(0.01, 1000)?;
+/// filter.extend(["apple", "pear"]);
+/// assert!(filter.contains("apple") && filter.contains("pear"));
+/// # Ok::<(), oxbloom_filter::Error>(())
+/// ```
+///
+/// # Panics
+///
+/// If an item cannot be inserted: the filter is full, or there is no memory. Use `insert_batch` to handle that.
+impl<T: AsRef<[u8]>> Extend<T> for Filter {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
+        if let Err(interrupted) = self.insert_batch(items) {
+            panic!("{interrupted}");
+        }
+    }
+}
+
 impl Filter {
     /// Removes all items. The filter is then as it was when it was created, with the same options and the same seed.
     /// It keeps the time that [`advance_to`](Filter::advance_to) has set.
@@ -209,6 +230,9 @@ impl Filter {
     /// Sets the time of a filter that [forgets](crate::FilterBuilder::window), counted from 1970 or any other moment.
     /// The filter forgets all items whose window is over. A time earlier than before changes nothing. Other filters
     /// ignore the time.
+    ///
+    /// The time of a new filter is 0. If you count from 1970, set the time before the first insertion: the first call
+    /// advances the filter by half a century, and it forgets everything that was inserted before.
     ///
     /// ```
     /// # use std::time::Duration;
