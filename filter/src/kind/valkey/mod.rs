@@ -156,6 +156,29 @@ impl ValkeyFilter {
 
     /// Returns the capacity of the filter after it has grown as far as it can in `max_memory` bytes.
     pub fn max_capacity(&self, max_memory: u64) -> u64 {
+        self.max_capacity_of_equal_layers(max_memory).unwrap_or_else(|| self.max_capacity_by_layers(max_memory))
+    }
+
+    /// Returns the same as [`max_capacity`](Self::max_capacity) if all layers have the same capacity and there is enough
+    /// memory for all of them, or else `None`. Up to 32,768 layers would take milliseconds one by one.
+    fn max_capacity_of_equal_layers(&self, max_memory: u64) -> Option<u64> {
+        let newest = self.chain().last().filter(|_| self.spec().expansion == 1)?.spec();
+        let next = |num_layers| self.spec().next(&newest, num_layers).ok();
+        // Each layer has a lower error rate than the one before, and so more bits, until one is impossible.
+        let mut possible = self.chain().len();
+        let mut impossible = MAX_LAYERS;
+        while possible < impossible {
+            let middle = possible.midpoint(impossible);
+            if next(middle).is_some() { possible = middle + 1 } else { impossible = middle }
+        }
+        let more = (possible - self.chain().len()) as u64;
+        let largest = next(possible.saturating_sub(1)).map_or(0, |layer| layer.bytes);
+        let memory = more.saturating_mul(largest.saturating_add(ValkeySpec::LAYER_BYTES as u64));
+        let is_enough = memory.saturating_add(self.memory_usage() as u64) <= max_memory;
+        is_enough.then(|| self.capacity().saturating_add(more.saturating_mul(newest.capacity)))
+    }
+
+    fn max_capacity_by_layers(&self, max_memory: u64) -> u64 {
         let mut capacity = self.capacity();
         let mut memory = self.memory_usage() as u64;
         let mut num_layers = self.chain().len();
@@ -200,5 +223,36 @@ impl Probes for ValkeyProbes {
         };
         self.index += 1;
         modulus.of(number) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::Layout;
+
+    #[test]
+    fn the_capacity_of_equal_layers_is_that_of_layers_counted_one_by_one() {
+        let mut compared = 0;
+        for (capacity, rate, ratio) in [(1, 0.01, 0.999), (1000, 1e-300, 0.5), (7, 0.9, 0.01), (100, 0.5, 0.999_999)] {
+            let [rate, tightening] = [rate, ratio].map(|rate| ErrorRate::new(rate).unwrap());
+            let growth = Growth::By(1.try_into().unwrap());
+            let layout = Layout::Valkey { seed: FIXED_SEED, tightening };
+            let params = CreateParams { error_rate: rate, capacity: capacity.try_into().unwrap(), growth, layout };
+            let spec = ValkeySpec::new(&params, FIXED_SEED, tightening);
+            let first = ClassicLayer::new(spec.layer(capacity, 0).unwrap()).unwrap();
+            let filter = ValkeyFilter::from_layers(spec, vec![first]);
+            for max_memory in [0, 5000, 1 << 20, 1 << 30, u64::MAX] {
+                if let Some(max) = filter.max_capacity_of_equal_layers(max_memory) {
+                    assert_eq!(
+                        max,
+                        filter.max_capacity_by_layers(max_memory),
+                        "{capacity} {rate:?} {ratio} {max_memory}"
+                    );
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared >= 6, "{compared}");
     }
 }
