@@ -8,6 +8,7 @@ from oxbloom._clients import require_client
 from oxbloom._oxbloom import BloomFilter
 from oxbloom._slots import beside
 from oxbloom._types import Progress, Server
+from oxbloom._watching import Watch
 
 HEADER = 0  # the cursor with which BF.SCANDUMP starts
 PASSES = 3  # attempts to read a filter that changes while it is read
@@ -60,19 +61,20 @@ def load(
     require_client(client, "load_from")
     name = _encoded(key)
     for _ in range(PASSES):
-        header = _header(client, name)
-        if header is None:
-            raise KeyError(f"no such key: {key!r}")
-        failure = None
-        try:
-            chunks = _chunks(client, name, header, progress)
-            filter = BloomFilter.from_chunks(chunks, max_memory=max_memory)
-        except ValueError as error:
-            failure = error
-        if _header(client, name) == header:
-            if failure:
-                raise failure
-            return filter
+        with Watch(client, name) as watch:
+            header = _header(client, name)
+            if header is None:
+                raise KeyError(f"no such key: {key!r}")
+            failure = None
+            try:
+                chunks = _chunks(client, name, header, progress)
+                filter = BloomFilter.from_chunks(chunks, max_memory=max_memory)
+            except ValueError as error:
+                failure = error
+            if watch.ends_unchanged():
+                if failure:
+                    raise failure
+                return filter
     raise RuntimeError("the filter changes again and again while it is loaded")
 
 

@@ -31,6 +31,7 @@ from oxbloom._cli.servers import Client, connect
 from oxbloom._cli.text import shown
 from oxbloom._sharded.exchange import prefixed
 from oxbloom._slots import beside
+from oxbloom._watching import Watch
 
 NO_EXPIRY, NO_KEY = -1, -2  # replies of PEXPIRETIME and PTTL
 START = b'{"key": "'  # of each line of the progress file
@@ -266,23 +267,27 @@ def copy_filter(job: Job, filter: Filter) -> bool:
 def copy_once(job: Job, filter: Filter) -> bool:
     """Tries to copy a filter. Returns False if it changed, or if a server was restarted."""
     key, temporary = filter.key, beside(filter.key, SUFFIX)
-    before, header = runs(job, key), header_of(job.source, key, filter.kind)
-    if not header:
-        return False
-    failure: Exception | None = None
-    try:
-        load(job, filter, temporary, header, before)
-        if header_of(job.destination, temporary, filter.kind) != header:
-            failure = NotCopiedError("the copy is incomplete")
-        elif job.options.verify and not same_bits(job, filter, temporary):
-            failure = NotCopiedError("the copy differs from the filter")
-        elif converts(job, filter):
-            ask(job.destination, "CF.CONVERT", temporary)
-    except ResponseError as error:
-        failure = error
-    expiry = expiry_of(job.source, key)
-    if header_of(job.source, key, filter.kind) != header or runs(job, key) != before:
-        return False
+    with insist(lambda: Watch(job.source.client, key)) as watch:
+        before, header = runs(job, key), header_of(job.source, key, filter.kind)
+        if not header:
+            return False
+        failure: Exception | None = None
+        try:
+            continued = load(job, filter, temporary, header, before)
+            if header_of(job.destination, temporary, filter.kind) != header:
+                failure = NotCopiedError("the copy is incomplete")
+            # The filter was not watched before the copy was continued.
+            elif (continued or job.options.verify) and not same_bits(job, filter, temporary):
+                if continued:
+                    return False
+                failure = NotCopiedError("the copy differs from the filter")
+            elif converts(job, filter):
+                ask(job.destination, "CF.CONVERT", temporary)
+        except ResponseError as error:
+            failure = error
+        expiry = expiry_of(job.source, key)
+        if not watch.ends_unchanged() or runs(job, key) != before:
+            return False
     if failure and filter.kind.layout != "classic" and is_bad_header(failure):
         raise NotCopiedError(f"{filter.kind.layout} layout: cannot be copied to RedisBloom")
     if failure:
@@ -299,8 +304,8 @@ def converts(job: Job, filter: Filter) -> bool:
     return is_theirs and job.options.native
 
 
-def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: list[str]) -> None:
-    """Loads a filter, or its missing chunks, into its temporary key."""
+def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: list[str]) -> bool:
+    """Loads a filter into its temporary key. Returns True if only its missing chunks were loaded."""
     loadchunk = filter.kind.commands + "LOADCHUNK"
 
     def start_over() -> None:  # an existing key rejects a header
@@ -313,6 +318,7 @@ def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: lis
         record = earlier
         say(f"{shown(filter.key)}: continuing after {megabytes(record.size)} MB")
     else:
+        earlier = None
         insist(start_over)
     for cursor, data in chunks(job.source, filter.key, filter.kind, record.cursor):
         ask(job.destination, loadchunk, temporary, cursor, data)
@@ -320,6 +326,7 @@ def load(job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: lis
         print(json.dumps(record._asdict()), file=job.file, flush=True)
         job.copied_bytes += len(data)
         advance(job, len(data))
+    return earlier is not None
 
 
 def same_bits(job: Job, filter: Filter, copy: bytes) -> bool:

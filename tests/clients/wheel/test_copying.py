@@ -318,6 +318,29 @@ def test_a_filter_that_changes_during_its_copy_is_copied_again(tool, source, des
     assert_copied(source, destination, LARGE, [b"new %d" % number for number in range(100)])
 
 
+@pytest.mark.parametrize(
+    "killed", [False, True], ids=["while it is copied", "after an interruption"]
+)
+def test_a_filter_whose_header_comes_back_is_copied_again(tool, source, destination, gate, killed):
+    process = stop_after_two_chunks(tool, source, gate)
+    others = [b"other %d" % number for number in range(10_000)]
+    source.client.delete(LARGE)
+    source.client.execute_command("BF.RESERVE", LARGE, 0.01, LARGE_CAPACITY)
+    header = source.client.execute_command("BF.SCANDUMP", LARGE, 0)
+    count = 0
+    while count < len(LARGE_ITEMS):
+        count += source.client.execute_command("BF.ADD", LARGE, others[count])
+    assert source.client.execute_command("BF.SCANDUMP", LARGE, 0) != header
+    if killed:
+        ends_killed(process)
+        gate.drop_connections()
+        tool.run(source, destination)
+    else:
+        gate.open()
+        ends(process)
+    assert_copied(source, destination, LARGE, others[:count])
+
+
 def test_a_filter_that_keeps_changing_is_reported_and_leaves_no_key(
     tool, source, destination, gate
 ):
