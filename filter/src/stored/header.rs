@@ -33,8 +33,8 @@ pub const VERSION: u8 = 3;
 /// The maximum size of a header in bytes.
 pub const MAX_BYTES: usize = PREAMBLE_BYTES + MAX_RECORD_BYTES + CHECKSUM_BYTES;
 
-/// The maximum size of all records of a header in bytes. Each kind [asserts](crate::kind::OwnKind::new) that its records
-/// fit. The largest are those of rolling windows of 64 slices.
+/// The maximum size of all records of a header in bytes. Each kind asserts that its records fit. The largest are those of
+/// rolling windows of 64 slices.
 pub const MAX_RECORD_BYTES: usize = 4 << 10;
 
 /// The size of the fields before the records.
