@@ -30,7 +30,7 @@ pub const MAX_BUCKET_SIZE: u16 = 255;
 /// The maximum number of buckets in a layer, as in RedisBloom.
 const MAX_BUCKETS: u64 = 1 << 55;
 
-const _: () = assert!(MAX_BUCKETS * MAX_BUCKET_SIZE as u64 <= isize::MAX as u64, "slots that cannot be addressed");
+const _: () = assert!(MAX_BUCKETS * MAX_BUCKET_SIZE as u64 <= i64::MAX as u64, "slots that cannot be counted");
 
 /// A fingerprint, and two hashes whose low bits are its buckets in every layer.
 #[derive(Clone, Copy)]
