@@ -47,8 +47,13 @@ pub(crate) fn spell(prefix: &str) {
 /// Returns true if a command of a family may have this name. To save time, this ignores what the prefix is.
 #[inline]
 pub(crate) fn may_have(name: &[u8]) -> bool {
-    let usual = name.get(names().prefix.len()..);
-    matches!(usual, Some([b'b' | b'B' | b'c' | b'C', b'f' | b'F', b'.', ..]))
+    name.get(names().prefix.len()..).is_some_and(is_usual)
+}
+
+/// Returns true if this is the usual name of a command of a family, which another module may have.
+#[inline]
+pub(crate) fn is_usual(name: &[u8]) -> bool {
+    matches!(name, [b'b' | b'B' | b'c' | b'C', b'f' | b'F', b'.', ..])
 }
 
 impl PartialEq for Family {

@@ -233,7 +233,7 @@ fn begun(client: &mut Wire, family: Family, steps: usize) -> String {
     (0..steps).fold("0".to_owned(), |cursor, _| step(client, family, "source new", &cursor).expect("a step").0)
 }
 
-/// Returns the command that replaces the items of the source by as many others, so that its header stays the same.
+/// Returns the commands that replace the items of the source by as many others.
 fn replacement() -> [String; 3] {
     let items = |range: std::ops::Range<u32>| range.map(|item| format!(" {item}")).collect::<String>();
     ["DEL source".into(), "BF.RESERVE source 0.01 1000".into(), format!("BF.MADD source{}", items(1000..1500))]
@@ -246,8 +246,6 @@ fn a_write_to_the_source_during_an_import_is_noticed() {
     let mut others = Wire::resp2(&server);
     let replaced = replacement();
     let replaced: Vec<&str> = replaced.iter().map(String::as_str).collect();
-    let script = |command: &str, end: &str| format!("EVAL return(redis.call('{command}',KEYS[1]{end})) 1 source");
-    let in_script = script("CF.COMPACT", "");
     for (family, writes) in [
         (Family::Bloom, &["BF.ADD source new-item"][..]),
         (Family::Bloom, &["DEL source", "BF.RESERVE source 0.01 1000", "BF.ADD source item"]),
@@ -271,7 +269,7 @@ fn a_write_to_the_source_during_an_import_is_noticed() {
             ],
         ),
         (Family::Cuckoo, &["CF.COMPACT source"]),
-        (Family::Cuckoo, &[in_script.as_str()]),
+        (Family::Cuckoo, &["EVAL return(redis.call('CF.COMPACT',KEYS[1])) 1 source"]),
     ] {
         for steps in 1..=2 {
             let cursor = begun(&mut client, family, steps);

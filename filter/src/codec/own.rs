@@ -34,7 +34,7 @@ use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source,
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
 
-/// Below this size, each section has one chunk at most.
+// Below this size, each section has one chunk at most.
 const _: () = assert!(SHORT as usize <= BITS_CHUNK_BYTES);
 const _: () = assert!(SHORT as usize <= TABLE_CHUNK_BYTES);
 

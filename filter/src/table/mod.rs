@@ -416,6 +416,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::window::MAX_SPAN;
 
     /// Returns a hash that begins with the last `length` bits of `prefix`. Other numbers give other hashes.
     pub(super) fn hash(prefix: u64, length: u32, number: u64) -> Hash {
@@ -451,7 +452,7 @@ mod tests {
     /// Segments of a table of fixed size do not split, so each must have room for its share of the items.
     #[test]
     fn a_table_of_the_largest_capacity_has_room_for_its_items() {
-        let stamps = Payload::Slice(Stamps { forgotten: 0, span: 131 });
+        let stamps = Payload::Slice(Stamps { forgotten: 0, span: MAX_SPAN });
         for (rate, payload) in [0.9, 0.01, 1e-12].into_iter().flat_map(|rate| [(rate, Payload::Count), (rate, stamps)])
         {
             let fits = |capacity: u64| Table::fixed(capacity, rate, payload).is_ok();
@@ -468,7 +469,7 @@ mod tests {
                         let addition = SliceAddition {
                             forgotten_before: 0,
                             forgotten_after: 0,
-                            slice: 1 + number % 131,
+                            slice: 1 + number % u64::from(MAX_SPAN),
                             refresh: false,
                         };
                         table.add_to_slice(hash, addition, &mut |_bytes| true).map(drop)

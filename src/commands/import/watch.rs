@@ -224,10 +224,7 @@ unsafe extern "C" fn observe(command: *mut raw::RedisModuleCommandFilterCtx) {
             unchanged.for_each(|running| running.is_changed = running.is_queued);
         } else if !family::may_have(name.bytes()) {
             // The other arguments of a command on filters are items, or other filters that it reads.
-            let is_on_filters = [b"bf.", b"cf."]
-                .into_iter()
-                .any(|start| name.bytes().get(..start.len()).is_some_and(|bytes| bytes.eq_ignore_ascii_case(start)));
-            let keys = if is_on_filters { 1..count.min(2) } else { 1..count };
+            let keys = if family::is_usual(name.bytes()) { 1..count.min(2) } else { 1..count };
             let names = |running: &Running| keys.clone().any(|index| running.source.is(argument(index)));
             let is_harmless = || HARMLESS.iter().any(|harmless| name.is(harmless));
             unchanged.filter(|running| names(running)).for_each(|running| running.is_changed = !is_harmless());

@@ -12,7 +12,7 @@ use testkit::{ask, run, run_words};
 
 /// A limit, or two: the smallest and the largest value of something.
 pub(super) struct Limit {
-    /// What is limited, for the page.
+    /// The name of the limit, for the page.
     pub what: &'static str,
     /// The smallest and the largest value, for the page.
     range: [String; 2],
@@ -20,7 +20,7 @@ pub(super) struct Limit {
     pub at: fn(&mut Filler),
     /// Commands beyond the limits, and their errors. There are filters `window` and `cuckoo`.
     pub beyond: Vec<(String, String)>,
-    /// What happens beyond, for the page, if no command is rejected.
+    /// The effect beyond, for the page, if it is not in `beyond`.
     instead: &'static str,
 }
 
@@ -260,7 +260,7 @@ fn slices_of_all_windows(filler: &mut Filler) {
                 .filter(&format!("BF.RESERVE KEY {EXACT} {capacity} WINDOW {slices} SLICES {slices} {options}"), 0);
             filler.insert(&format!("BF.INSERT {key} AT {} ITEMS", time(0)), [0]);
             for step in 1..=slices {
-                // Renewed items leave their slices, so that there is room in more slices.
+                // Renewed items leave their slices, and so make room for more slices.
                 let item = if options.contains("REFRESH") { 1 } else { step };
                 filler.insert(&format!("BF.INSERT {key} AT {} ITEMS", time(step)), [item]);
             }
