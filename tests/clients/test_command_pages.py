@@ -49,8 +49,10 @@ UNPROVOKED = {
     "ERR no other module on this server has filters to import: load RedisBloom beside this module",
     "ERR the imported filter differs from the source, and was removed: report it",
     "NOPERM an import also needs permission to read and write keys named {newkey}:import:*",
-    "ERR in a cluster, a new key with '}' needs a hash tag: import to another key of this slot, and"
-    " rename it",
+    (
+        "ERR in a cluster, a new key with '}' needs a hash tag: import to another key of this slot, and"
+        " rename it"
+    ),
 }
 
 # The prefixes of commands, with their ACL categories.
