@@ -52,7 +52,7 @@ pub(crate) struct Route {
     pub verb: Verb,
     pub arity: Arity,
     pub handler: Handler,
-    /// Returns the dialect of the command's errors.
+    /// Returns the dialect of the command's replies.
     pub dialect: fn(&Family) -> Dialect,
 }
 
@@ -74,17 +74,18 @@ pub(crate) unsafe fn dispatch(
     argc: c_int,
     route: &Route,
 ) -> c_int {
+    let dialect = (route.dialect)(route.family);
     // SAFETY: the server hands over `argc` strings, the command's name first, which live for the time of the call. No
     // value of a key is borrowed at this point.
     let (context, keyspace, args) =
-        unsafe { (Context::new(ctx, route.family), Keyspace::new(), Args::new(argv, argc)) };
+        unsafe { (Context::new(ctx, route.family, dialect), Keyspace::new(), Args::new(argv, argc)) };
     let error = if route.arity.accepts(args.len()) {
         catch_panic_in(|| route.name(), Some(Error::Internal), || (route.handler)(&context, keyspace, args).err())
     } else {
         Some(Error::WrongArity)
     };
     if let Some(error) = error {
-        reject(&context, args, error, (route.dialect)(route.family));
+        reject(&context, args, error);
     }
     OK
 }
@@ -92,9 +93,9 @@ pub(crate) unsafe fn dispatch(
 /// Records a rejected command, and completes its reply with the error.
 #[cold]
 #[inline(never)]
-fn reject(ctx: &Context, args: Args, error: Error, dialect: Dialect) {
+fn reject(ctx: &Context, args: Args, error: Error) {
     catch_panic(c"rejection", (), || rejection::record(ctx, args, error));
-    ctx.reply_error(args, error, dialect);
+    ctx.reply_error(args, error);
 }
 
 /// The flags of all keys after the first. They are only read.

@@ -145,7 +145,7 @@ errors! {
         RateRange => c"ERR (0 < error rate range < 1) ", valkey_bloom: RangedOption::ErrorRate.out_of_range();
         BadCapacity => c"ERR bad capacity";
         CapacityRange => c"ERR (capacity should be larger than 0)";
-        NoExpansion => c"ERR no expansion";
+        NoExpansion => c"ERR no expansion", valkey_bloom: c"ERROR";
         BadExpansion => c"ERR bad expansion";
         ExpansionRange => c"ERR expansion should be greater or equal to 1", valkey_bloom: c"ERR bad expansion";
         NonscalingExpands => c"Nonscaling filters cannot expand";
@@ -167,7 +167,7 @@ errors! {
         BadTime => c"ERR bad time: AT must be milliseconds since 1970, not in the future";
         LikeAlone => c"ERR LIKE needs one key and no options: BF.RESERVE key LIKE other";
         ClassicRate => c"ERR classic cuckoo filters have no error rate: leave out ERROR, or add LAYOUT native";
-        ValkeySeed => c"ERR valkey filters have a seed of 32 bytes: leave out SEED, or add LAYOUT native";
+        ValkeySeed => c"ERR valkey filters have a seed of 32 bytes: leave out SEED, or add LAYOUT native", valkey_bloom: c"ERR invalid seed";
         ClassicSeed => c"ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
         Syntax => c"ERR syntax error";
         CuckooCapacity => c"Capacity must be at least (BucketSize * 2)";
@@ -184,7 +184,7 @@ errors! {
         // RedisBloom's BF.INSERT has this error. The log also names the argument, which is at this position.
         UnknownArgument(_position: u32) => c"Unknown argument received", valkey_bloom: c"ERR unknown argument received";
         // RedisBloom's BF.RESERVE ignores unknown options, so no client knows a text: the reply names the argument.
-        UnknownOption(_position: u32) => c"ERR unknown option", valkey_bloom: c"ERR unknown argument received";
+        UnknownOption(_position: u32) => c"ERR unknown option", valkey_bloom: c"ERROR";
         RepeatedArgument => c"ERR repeated argument: give each option once";
         NoPacking => c"ERR the items must be packed: end the command with FIXED width items, OFFSETS offsets items or LINES items";
         PackedWidth => c"ERR bad width: FIXED must be the number of bytes of an item, from 1";
@@ -233,8 +233,8 @@ errors! {
         UnionTooLarge => c"ERR the union would be too large: create the filters with another SEED";
     }
     Some(Reason::Memory) => {
-        NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit), valkey_bloom: VALKEY_MEMORY;
-        NoMemoryToGrow(limit: Limit) => no_memory!("ERR Insufficient memory to grow filter", limit), valkey_bloom: VALKEY_MEMORY;
+        NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit), valkey_bloom: valkey_memory(limit);
+        NoMemoryToGrow(limit: Limit) => no_memory!("ERR Insufficient memory to grow filter", limit), valkey_bloom: valkey_memory(limit);
         NoMemory(limit: Limit) => no_memory!("ERR Insufficient memory", limit);
         MergeTooLong => c"ERR this merge would stop the server for too long: over bf.merge-limit, raise the limit or merge on another server";
     }
@@ -253,8 +253,14 @@ errors! {
     }
 }
 
-/// valkey-bloom's text for lack of memory. It names no limit.
-const VALKEY_MEMORY: &CStr = c"ERR operation exceeds bloom object memory limit";
+/// Returns valkey-bloom's text for lack of memory, or the server's own, with which a server that has reached `maxmemory`
+/// rejects valkey-bloom's commands.
+fn valkey_memory(limit: Limit) -> &'static CStr {
+    match limit {
+        Limit::Server => c"OOM command not allowed when used memory > 'maxmemory'.",
+        Limit::Address | Limit::Filter | Limit::System => c"ERR operation exceeds bloom object memory limit",
+    }
+}
 
 impl Error {
     /// Returns the text of the error in our own dialect, for the log.

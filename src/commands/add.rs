@@ -14,7 +14,7 @@ use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
-use crate::reply_error::Error;
+use crate::reply_error::{Dialect, Error};
 use crate::server::{Arg, Args, Context, Keyspace, OwnedString};
 use crate::statistics::{self, Footprint, Forgetting};
 use oxbloom_filter::Filter;
@@ -65,9 +65,17 @@ pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
 
 /// `BF.INSERT key [option …] ITEMS item [item …]`, with [options](option_rows).
 pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    // RedisBloom's shortest command has one item. valkey-bloom's may have none, and no option.
+    if args.len() < 4 && ctx.dialect == Dialect::RedisBloom {
+        return Err(Error::WrongArity);
+    }
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_insert(args);
     let (options, items) =
         if is_foreign { redisbloom::insert(args)? } else { option_rows::parse(ctx, Creator::Insert, args, 2)? };
+    // valkey-bloom checks this option also if the filter exists.
+    if options.scales_to.is_some() && !ctx.is_replicated_or_loading() {
+        options.params(ctx)?;
+    }
     // A command that adds nothing is only replicated if it created the filter.
     if items.is_empty() && ctx.is_replicated_or_loading() {
         return create_new(ctx, keyspace, args.at(1), options.params(ctx)?, options.expires_at);
@@ -107,7 +115,7 @@ pub(super) fn add_all<'a>(
         && let Some(options) = options
         && !ctx.is_replicated_or_loading()
     {
-        options.check_existing(filter)?;
+        options.check_existing(ctx, filter)?;
     }
     let created = !key.has_filter();
     if created {
@@ -168,6 +176,10 @@ fn insert_and_replicate<'a>(
     let mut renewed = if renews { Some(ItemFlags::new(ctx, items.len())?) } else { None };
     let renewed = renewed.as_mut().map_or(&mut [][..], |flags| &mut flags.as_mut_slice()[..items.len()]);
     let (handled, failure) = insert_in_batches(ctx, filter, items.iter(), new, renewed, &insert_options);
+    // RedisBloom and valkey-bloom replicate all items of a command, also those that did not fit: the same filter is full
+    // here, and their client got the error.
+    let is_known = ctx.is_replicated_or_loading() && !filter.kind().is_own();
+    let failure = failure.filter(|error| !(is_known && matches!(error, Error::Full | Error::CannotGrow)));
     let added = new[..handled].iter().filter(|new| **new).count();
     statistics::count_additions(filter, added as u64, (handled - added) as u64);
     let forgot = statistics::count_forgotten(filter, before, added as u64);

@@ -7,10 +7,11 @@ use std::ptr;
 use redis_module::raw;
 
 use crate::callback::{OTHER_KEY_FLAGS, Route};
+use crate::configuration;
 use crate::family::Family;
 use crate::ffi::{OK, call};
 use crate::names::{named, names};
-use crate::reply_error::Error;
+use crate::reply_error::{Dialect, Error};
 use crate::server::{Arg, Args, Context, feature};
 
 /// The declaration of a command.
@@ -231,7 +232,12 @@ fn add_category(ctx: &Context, name: &CStr) -> bool {
 
 impl Command {
     fn register(&self, ctx: &Context) -> bool {
-        let name = self.route.name().as_ptr();
+        // Errors of arity show the name as it is registered, and valkey-bloom registers it in upper case.
+        let name = match configuration::dialect(self.route.family) {
+            Dialect::RedisBloom => self.route.name(),
+            Dialect::ValkeyBloom => self.route.family.replicated_name(self.route.verb),
+        };
+        let name = name.as_ptr();
         let flags = self.flags();
         let callback = Some(self.callback);
         let last_key = if self.keys == Keys::AndNew { 2 } else { 1 };

@@ -91,10 +91,11 @@ fn reply_number(ctx: &Context, number: Option<u64>) {
 /// The number of fields in the default reply. Strict clients reject a sixth.
 const IN_DEFAULT_REPLY: usize = 5;
 
-/// The fields of the default reply in valkey-bloom's dialect, in its order. Only a filter that grows with a tightening
-/// ratio has the last two.
-const IN_VALKEY_REPLY: [&str; 8] =
-    ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "ERROR", "EXPANSION", "TIGHTENING", "MAXSCALEDCAPACITY"];
+/// The fields of the default reply in valkey-bloom's dialect, in its order.
+const IN_VALKEY_REPLY: [&str; 6] = ["CAPACITY", "SIZE", "FILTERS", "ITEMS", "ERROR", "EXPANSION"];
+
+/// The fields that follow for a filter that grows with a tightening ratio. Others do not have them in this dialect.
+const ONLY_OF_SCALING: [&str; 2] = ["TIGHTENING", "MAXSCALEDCAPACITY"];
 
 /// The argument that selects all fields.
 const ALL: Argument = Argument::token(c"ALL", c"all");
@@ -114,11 +115,11 @@ pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len() + 1] = {
 pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    let is_valkey = configuration::dialect(ctx.family) == Dialect::ValkeyBloom;
+    let is_valkey = ctx.dialect == Dialect::ValkeyBloom;
     if args.len() == 2 && is_valkey {
-        let count = if scaling(filter).is_some() { IN_VALKEY_REPLY.len() } else { IN_VALKEY_REPLY.len() - 2 };
-        ctx.reply_array(2 * count);
-        reply_fields(ctx, filter, IN_VALKEY_REPLY[..count].iter().filter_map(|token| find(token.as_bytes())));
+        let others: &[&str] = if scaling(filter).is_some() { &ONLY_OF_SCALING } else { &[] };
+        ctx.reply_array(2 * (IN_VALKEY_REPLY.len() + others.len()));
+        reply_fields(ctx, filter, IN_VALKEY_REPLY.iter().chain(others).filter_map(|token| find(token.as_bytes())));
         return Ok(());
     }
     if args.len() == 2 {
@@ -133,8 +134,11 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
         return Ok(());
     }
     let field = find(token).ok_or(Error::UnknownInformation)?;
-    // valkey-bloom replies with the bare fact.
+    // valkey-bloom replies with the bare fact, and does not know the last two of a filter that does not grow.
     if is_valkey {
+        if scaling(filter).is_none() && ONLY_OF_SCALING.iter().any(|name| token.eq_ignore_ascii_case(name.as_bytes())) {
+            return Err(Error::UnknownInformation);
+        }
         (field.reply)(ctx, filter);
         return Ok(());
     }

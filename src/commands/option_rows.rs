@@ -68,10 +68,56 @@ struct OptionRow {
 /// The commands with the options that all filters have.
 const CREATORS: &[Creator] = &[Creator::Reserve, Creator::Insert, Creator::CuckooReserve, Creator::CuckooInsert];
 
+/// How the numbers of a command are parsed, and its options checked.
+#[derive(Clone, Copy)]
+pub(super) struct Grammar {
+    /// The dialect. It does not matter to commands from a master or a file, which were accepted before.
+    dialect: Dialect,
+    is_replicated: bool,
+}
+
+impl Grammar {
+    pub(super) fn of(ctx: &Context) -> Grammar {
+        Grammar { dialect: ctx.dialect, is_replicated: ctx.is_replicated_or_loading() }
+    }
+
+    /// Returns true if a client gets the replies of valkey-bloom.
+    fn is_valkey(self) -> bool {
+        self.dialect == Dialect::ValkeyBloom && !self.is_replicated
+    }
+
+    /// Parses an integer. A master may be valkey-bloom, whatever the dialect is.
+    fn integer(self, value: Arg) -> Option<i64> {
+        if self.is_valkey() || self.is_replicated { value.loose_integer() } else { value.integer() }
+    }
+
+    pub(super) fn float(self, value: Arg) -> Option<f64> {
+        if self.is_valkey() { value.loose_float() } else { value.float() }
+    }
+
+    /// Returns the error for an option that is given twice, or `None` if the last one counts. A master may accept what
+    /// we do not.
+    fn repetition(self, creator: Creator) -> Option<Error> {
+        match creator {
+            _ if self.is_replicated => None,
+            Creator::Insert if self.is_valkey() => None,
+            Creator::Reserve if self.is_valkey() => Some(Error::WrongArity),
+            _ => Some(Error::RepeatedArgument),
+        }
+    }
+
+    /// Parses a capacity, or returns the first error if it is not a number, and the second if it is too low.
+    pub(super) fn capacity(self, value: Arg, [bad, out_of_range]: [Error; 2]) -> Result<NonZeroU64, Error> {
+        let capacity = self.integer(value).filter(|&capacity| capacity >= 0 || !self.is_valkey());
+        positive(capacity.ok_or(bad)?).ok_or(out_of_range)
+    }
+}
+
 /// An option as a client gave it.
 #[derive(Clone, Copy)]
 struct Given<'a> {
     ctx: &'a Context<'a>,
+    grammar: Grammar,
     creator: Creator,
     token: &'a [u8],
     /// The argument after the token, or the token itself for a flag.
@@ -82,8 +128,9 @@ struct Given<'a> {
 static OPTIONS: &[OptionRow] = &[
     OptionRow {
         set: |options, given| {
-            let capacity = given.value.integer().ok_or(Error::InsertBadCapacity)?;
-            set(&mut options.capacity, positive(capacity), Error::InsertRange(RangedOption::Capacity))
+            let errors = [Error::InsertBadCapacity, Error::InsertRange(RangedOption::Capacity)];
+            options.capacity = Some(given.grammar.capacity(given.value, errors)?);
+            Ok(())
         },
         ..insert_row(Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer))
     },
@@ -94,7 +141,7 @@ static OPTIONS: &[OptionRow] = &[
                 true => (Error::BadErrorRate, Error::RateRange),
                 false => (Error::InsertBadErrorRate, Error::InsertRange(RangedOption::ErrorRate)),
             };
-            let rate = given.value.float().ok_or(bad)?;
+            let rate = given.grammar.float(given.value).ok_or(bad)?;
             set(&mut options.error_rate, ErrorRate::new(rate), out_of_range)
         },
         creators: &[Creator::Insert, Creator::CuckooReserve, Creator::CuckooInsert],
@@ -145,7 +192,11 @@ static OPTIONS: &[OptionRow] = &[
         ..row(Argument::flag(c"NOCREATE", c"nocreate"))
     },
     OptionRow {
-        set: |options, _| switch_on(&mut options.nonscaling),
+        set: |options, given| {
+            // In valkey-bloom, the last of both options counts.
+            options.expansion = options.expansion.filter(|_| !given.grammar.is_valkey());
+            switch_on(&mut options.nonscaling)
+        },
         // A rolling filter neither grows nor gets full, and BF.RESERVE rejects both options.
         replicated: |filter| (filter.expansion().is_none() && !has(filter, |window| window.rolling)).then(String::new),
         ..row(Argument::flag(c"NONSCALING", c"nonscaling"))
@@ -190,7 +241,7 @@ static OPTIONS: &[OptionRow] = &[
     OptionRow {
         kind: Some(FilterKind::Valkey),
         set: |options, given| {
-            let ratio = given.value.float().ok_or(Error::BadTightening)?;
+            let ratio = given.grammar.float(given.value).ok_or(Error::BadTightening)?;
             set(&mut options.tightening, ErrorRate::new(ratio), Error::TighteningRange)
         },
         ..row(Argument::option(c"TIGHTENING", c"ratio", ArgumentKind::Double))
@@ -198,8 +249,9 @@ static OPTIONS: &[OptionRow] = &[
     OptionRow {
         kind: Some(FilterKind::Valkey),
         set: |options, given| {
-            let items = given.value.integer().ok_or(Error::BadCapacity)?;
-            set(&mut options.scales_to, positive(items), Error::CapacityRange)
+            let items = given.grammar.capacity(given.value, [Error::BadCapacity, Error::CapacityRange])?;
+            options.scales_to = Some(items);
+            Ok(())
         },
         ..row(Argument::option(c"VALIDATESCALETO", c"items", ArgumentKind::Integer))
     },
@@ -335,8 +387,9 @@ fn switch_on(flag: &mut bool) -> Result<(), Error> {
 }
 
 fn set_expansion(options: &mut Options, given: &Given) -> Result<(), Error> {
-    let factor = given.value.integer();
+    let factor = given.grammar.integer(given.value);
     let (bad, out_of_range) = match given.creator {
+        _ if given.grammar.is_valkey() => return set_valkey_expansion(options, given, factor),
         Creator::Insert | Creator::Addpacked => {
             (Error::InsertBadExpansion, Error::InsertRange(RangedOption::Expansion))
         }
@@ -347,6 +400,16 @@ fn set_expansion(options: &mut Options, given: &Given) -> Result<(), Error> {
         _ => (Error::BadExpansion, Error::BadExpansion),
     };
     set(&mut options.expansion, u32::try_from(factor.ok_or(bad)?).ok(), out_of_range)
+}
+
+/// Sets the expansion in valkey-bloom's dialect.
+fn set_valkey_expansion(options: &mut Options, given: &Given, factor: Option<i64>) -> Result<(), Error> {
+    if given.creator == Creator::Reserve && options.nonscaling {
+        return Err(Error::WrongArity);
+    }
+    options.nonscaling = false;
+    let factor = factor.and_then(|factor| u32::try_from(factor).ok()).filter(|&factor| factor > 0);
+    set(&mut options.expansion, factor, Error::BadExpansion)
 }
 
 /// Returns the layout that is given, if it is one of these.
@@ -418,6 +481,8 @@ pub(super) const ITEMS: Argument = Argument::items(Some(ITEMS_TOKEN));
 ///
 /// Of several errors, clients get the one that RedisBloom reports. Its BF.INSERT checks the options in order, but their
 /// ranges last. Its BF.RESERVE ignores unknown options, and checks EXPANSION when it knows whether NONSCALING is given.
+///
+/// In valkey-bloom, ranges are checked in order, too. The last of equal options counts, and BF.RESERVE has one option.
 pub(super) fn parse<'a>(
     ctx: &Context,
     creator: Creator,
@@ -429,6 +494,7 @@ pub(super) fn parse<'a>(
         _ => creator.takes_items() && ITEMS.starts_with(token),
     };
     let is_late = |row: &OptionRow| row.is_late && creator.is_reserve();
+    let grammar = Grammar::of(ctx);
     let (mut options, mut all_given) = (Options::default(), [None; OPTIONS.len()]);
     let mut out_of_range = None;
     while next < args.len() && !ends_options(args.at(next).bytes()) {
@@ -439,16 +505,18 @@ pub(super) fn parse<'a>(
         let row = &OPTIONS[index];
         let length = if row.is_flag() { 1 } else { 2 };
         let value = args.from(next).iter().nth(length - 1).ok_or(row.missing[usize::from(!creator.is_reserve())])?;
-        let given = Given { ctx, creator, token, value };
+        let given = Given { ctx, grammar, creator, token, value };
         if !is_late(row) {
             match (row.set)(&mut options, &given) {
-                Err(error @ Error::InsertRange(_)) => out_of_range = out_of_range.or(Some(error)),
+                Err(error @ Error::InsertRange(_)) if !grammar.is_valkey() => {
+                    out_of_range = out_of_range.or(Some(error))
+                }
                 set => set?,
             }
         }
-        // A master may accept what we do not.
-        if all_given[index].replace(given).is_some() && !ctx.is_replicated_or_loading() {
-            return Err(Error::RepeatedArgument);
+        let is_repeated = all_given[index].replace(given).is_some();
+        if is_repeated && let Some(error) = grammar.repetition(creator) {
+            return Err(error);
         }
         if let Some(kind) = row.kind {
             options.kinds.add(kind);
@@ -462,7 +530,7 @@ pub(super) fn parse<'a>(
     }
     let rest = if creator.takes_items() { args.from(next + 1) } else { args.from(next) };
     // valkey-bloom's BF.INSERT may have no items, and then only creates a filter.
-    let is_valkey = options.is_valkey() || configuration::dialect(ctx.family) == Dialect::ValkeyBloom;
+    let is_valkey = options.is_valkey() || ctx.dialect == Dialect::ValkeyBloom;
     let may_lack_items = creator == Creator::Insert && next == args.len() && is_valkey;
     if creator.takes_items() && rest.is_empty() && !may_lack_items {
         return Err(Error::WrongArity);

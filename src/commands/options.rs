@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use super::query::time_for;
 use crate::configuration;
 use crate::family::CUCKOO;
-use crate::reply_error::Error;
+use crate::reply_error::{Dialect, Error};
 use crate::server::{Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
@@ -82,8 +82,8 @@ fn random_seed(server: &Server) -> [u8; SEED_BYTES] {
 
 impl Options {
     /// Rejects options that contradict an existing filter. Capacity, error rate, growth and expiration only apply to
-    /// the creation: clients repeat them with every command.
-    pub(super) fn check_existing(&self, filter: &Filter) -> Result<(), Error> {
+    /// the creation: clients repeat them with every command. In valkey-bloom's dialect, so does a valkey filter's seed.
+    pub(super) fn check_existing(&self, ctx: &Context, filter: &Filter) -> Result<(), Error> {
         let kind = filter.kind();
         let is_other = |asked| match asked {
             FilterKind::Native => !kind.is_own(),
@@ -96,7 +96,7 @@ impl Options {
         }
         let valkey_seed = || filter.valkey().map(|filter| filter.spec().seed);
         if self.seed.is_some() && self.seed != filter.seed()
-            || self.valkey_seed.is_some() && self.valkey_seed != valkey_seed()
+            || self.valkey_seed.is_some() && self.valkey_seed != valkey_seed() && ctx.dialect == Dialect::RedisBloom
         {
             return Err(Error::OtherSeed);
         }

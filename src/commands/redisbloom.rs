@@ -10,7 +10,8 @@
 //! A command that creates a filter in any other way comes from RedisBloom.
 //!
 //! valkey-bloom replicates a creation as a BF.INSERT with all parameters, and so do we for valkey filters. It replicates
-//! later BF.INSERT as its clients sent them. These are recognized by the options that RedisBloom does not have.
+//! later BF.INSERT as its clients sent them. These are recognized by the options that RedisBloom does not have; those
+//! without such an option are parsed like RedisBloom's, with numbers such as `+100` that only valkey-bloom accepts.
 
 use super::option_rows::positive;
 use super::options::Options;
@@ -148,7 +149,7 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
         match [letter(0), letter(1), letter(2)] {
             [b'i', ..] => return Ok((of_version(options), args.from(next))),
             [b'c', ..] => {
-                options.capacity = Some(value()?.integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
+                options.capacity = Some(value()?.loose_integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
             }
             [b'e', b'r', _] => {
                 options.error_rate = Some(value()?.float().and_then(ErrorRate::new).ok_or(Error::InsertBadErrorRate)?);
@@ -178,7 +179,7 @@ fn of_version(mut options: Options) -> Options {
 /// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow, and a
 /// filter of RedisBloom 2.8 breaks: every item is present. In the latter case, ours grows by 1 instead.
 fn expansion(value: Option<Arg>) -> Result<u32, Error> {
-    let factor = value.ok_or(Error::NoExpansion)?.integer().ok_or(Error::BadExpansion)?;
+    let factor = value.ok_or(Error::NoExpansion)?.loose_integer().ok_or(Error::BadExpansion)?;
     Ok(match (factor as u32, configuration::redisbloom_version()) {
         (0, RedisBloomVersion::RedisBloom2) => 1,
         (factor, _) => factor,

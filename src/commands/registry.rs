@@ -56,7 +56,7 @@ pub(super) static COMMANDS: &[Command] = &[
         arguments: || vec![Argument::items(None)],
     },
     command! {
-        Insert, add::insert, Arity::at_least(4),
+        Insert, add::insert, Arity::at_least(2),
         access: Access::Insert,
         fast: false,
         summary: c"Adds items to a Bloom filter. Creates the filter with the given options if the key does not exist.",

@@ -4,7 +4,7 @@ use std::iter;
 
 use super::create::{create_empty, create_new, open_new};
 use super::declaration::is_like;
-use super::option_rows::{self, Creator, positive};
+use super::option_rows::{self, Creator, Grammar};
 use super::options::Options;
 use super::redisbloom;
 use crate::admission;
@@ -42,10 +42,10 @@ fn parse(ctx: &Context, args: Args) -> Result<Options, Error> {
     if args.at(2).is("LIKE") {
         return Err(Error::LikeAlone);
     }
-    let error_rate = args.at(2).float().ok_or(Error::BadErrorRate)?;
+    let grammar = Grammar::of(ctx);
+    let error_rate = grammar.float(args.at(2)).ok_or(Error::BadErrorRate)?;
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
-    let capacity = args.at(3).integer().ok_or(Error::BadCapacity)?;
-    let capacity = positive(capacity).ok_or(Error::CapacityRange)?;
+    let capacity = grammar.capacity(args.at(3), [Error::BadCapacity, Error::CapacityRange])?;
     let (options, _) = option_rows::parse(ctx, Creator::Reserve, args, 4)?;
     Ok(Options { capacity: Some(capacity), error_rate: Some(error_rate), ..options })
 }

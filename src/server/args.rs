@@ -145,6 +145,11 @@ impl<'a> Arg<'a> {
         (status == OK).then_some(number)
     }
 
+    /// Parses an integer as valkey-bloom does: decimal, without spaces; leading zeros and a plus are allowed.
+    pub(crate) fn loose_integer(self) -> Option<i64> {
+        str::from_utf8(self.bytes()).ok()?.parse().ok()
+    }
+
     /// Parses an integer from 0 to `2^64 - 1`, as [`integer`](Self::integer) does.
     pub(crate) fn unsigned(self) -> Option<u64> {
         let digits = std::str::from_utf8(self.bytes()).ok()?;
@@ -158,6 +163,11 @@ impl<'a> Arg<'a> {
         // SAFETY: the string is alive, and the server writes the number to a place of ours.
         let status = unsafe { call!(RedisModule_StringToDouble(self.string, &mut number)) };
         (status == OK).then_some(number)
+    }
+
+    /// Parses a floating-point number as valkey-bloom does, which knows `nan`.
+    pub(crate) fn loose_float(self) -> Option<f64> {
+        str::from_utf8(self.bytes()).ok()?.parse().ok()
     }
 
     pub(crate) fn as_raw(self) -> *mut raw::RedisModuleString {

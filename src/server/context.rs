@@ -13,6 +13,7 @@ use super::args::Arg;
 use super::feature;
 use crate::family::{Family, Verb};
 use crate::ffi::{OK, available, call};
+use crate::reply_error::Dialect;
 
 /// The server's log, state and limits, for any code.
 ///
@@ -162,6 +163,8 @@ pub(crate) struct Context<'a> {
     server: Server<'a>,
     /// The family of the command, or of all commands when the module is loaded.
     pub(crate) family: &'static Family,
+    /// The dialect of the replies.
+    pub(crate) dialect: Dialect,
     /// The number of replies that the client still waits for: the command's own reply, then the elements of the arrays
     /// that it started.
     pub(super) pending_replies: Cell<usize>,
@@ -184,8 +187,8 @@ impl Context<'_> {
     /// `ctx` must be a context that the server handed to a command or to the function that loads the module, and that
     /// lives for the wrapper's lifetime.
     #[inline]
-    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleCtx, family: &'static Family) -> Self {
-        Context { server: Server { ctx, lifetime: PhantomData }, family, pending_replies: Cell::new(1) }
+    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleCtx, family: &'static Family, dialect: Dialect) -> Self {
+        Context { server: Server { ctx, lifetime: PhantomData }, family, dialect, pending_replies: Cell::new(1) }
     }
 
     #[inline]

@@ -15,8 +15,8 @@ impl Context<'_> {
 
     /// Replies with the error of a command with these arguments. If an array was already started, fills its missing
     /// elements with the error, since the client would otherwise consume the next replies as elements.
-    pub(crate) fn reply_error(&self, args: Args, error: Error, dialect: Dialect) {
-        let text = error.reply(args, dialect);
+    pub(crate) fn reply_error(&self, args: Args, error: Error) {
+        let text = error.reply(args, self.dialect);
         while self.pending_replies.get() > 0 {
             self.count_sent(1);
             // SAFETY: the context is alive, and the text ends with a NUL.
@@ -85,7 +85,8 @@ impl Context<'_> {
         self.reply_double(format!("{number:.3e}").parse().unwrap_or(number));
     }
 
-    /// Replies with a boolean: `1` or `0` in RESP2, and on servers before 7.0, which do not offer RESP3 to modules.
+    /// Replies with a boolean: `1` or `0` in RESP2, on servers before 7.0, which do not offer RESP3 to modules, and in
+    /// valkey-bloom's dialect.
     #[inline]
     pub(crate) fn reply_bool(&self, yes: bool) {
         self.reply_bools(&[yes]);
@@ -95,7 +96,7 @@ impl Context<'_> {
     #[inline]
     pub(crate) fn reply_bools(&self, all: &[bool]) {
         self.count_sent(all.len());
-        let has_booleans = feature::RESP3.is_offered();
+        let has_booleans = feature::RESP3.is_offered() && self.dialect == Dialect::RedisBloom;
         for &yes in all {
             // SAFETY: the context is alive.
             unsafe {

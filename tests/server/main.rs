@@ -8,6 +8,7 @@ mod configuration;
 mod counting;
 mod cuckoo;
 mod datatype;
+mod dialect;
 mod expected;
 mod expiry;
 mod fields;

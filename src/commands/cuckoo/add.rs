@@ -105,7 +105,7 @@ impl Addition<'_> {
             && let Some(options) = self.options
             && !ctx.is_replicated_or_loading()
         {
-            options.check_existing(filter)?;
+            options.check_existing(ctx, filter)?;
         }
         let created = !key.has_filter();
         if created {

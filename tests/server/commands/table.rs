@@ -35,7 +35,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     command("bf.reserve", "BF.RESERVE key 0.01 100", -4, true, true, UPDATES),
     command("bf.add", "BF.ADD key item", 3, true, true, INSERTS),
     command("bf.madd", "BF.MADD key item", -3, true, false, INSERTS),
-    command("bf.insert", "BF.INSERT key ITEMS item", -4, true, false, INSERTS),
+    command("bf.insert", "BF.INSERT key ITEMS item", -2, true, false, INSERTS),
     command("bf.addpacked", "BF.ADDPACKED key LINES item", -4, true, false, INSERTS),
     command("bf.exists", "BF.EXISTS key item", 3, false, true, READS),
     command("bf.mexists", "BF.MEXISTS key item", -3, false, false, READS),
