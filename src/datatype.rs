@@ -17,6 +17,7 @@ use redis_module::raw;
 
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
+use crate::configuration;
 use crate::family::{BLOOM, CUCKOO, Family, Verb};
 use crate::ffi::{FAILED, OK, call};
 use crate::lookahead;
@@ -331,6 +332,9 @@ unsafe extern "C" fn defrag(
     value: *mut *mut c_void,
 ) -> c_int {
     catch_panic(c"defrag", 0, || {
+        if !configuration::is_defragmented() {
+            return 0;
+        }
         // SAFETY: the server hands over its defragmenter and the place of one of our values for the time of the call.
         // Nobody else uses the value. All addresses are from its allocator, and their owners use the new addresses from
         // then on.

@@ -9,8 +9,8 @@ use crate::reply_error::{Dialect, Error};
 use crate::server::{Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
-    CreateParams, CuckooSpec, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FilterKind, Growth, InsertOptions,
-    Layout, OnDuplicate, SEED_BYTES, Window,
+    CreateParams, CuckooSpec, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FIXED_SEED, FilterKind, Growth,
+    InsertOptions, Layout, OnDuplicate, SEED_BYTES, Window,
 };
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
@@ -70,12 +70,12 @@ impl AskedKinds {
     }
 }
 
-/// The ratio of the error rates of successive layers of a valkey filter.
-const DEFAULT_TIGHTENING: ErrorRate = ErrorRate::new(0.5).unwrap();
-
-/// Returns a random seed of a valkey filter.
-fn random_seed(server: &Server) -> [u8; SEED_BYTES] {
-    let mut seed = [0; SEED_BYTES];
+/// Returns the seed of a new valkey filter: a random one, unless the configuration says otherwise.
+fn valkey_seed(server: &Server) -> [u8; SEED_BYTES] {
+    let mut seed = FIXED_SEED;
+    if !configuration::uses_random_seeds() {
+        return seed;
+    }
     seed.as_chunks_mut().0.iter_mut().for_each(|word| *word = server.random().to_le_bytes());
     seed
 }
@@ -186,8 +186,8 @@ impl Options {
                     Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
                 }
                 FilterKind::Valkey => Layout::Valkey {
-                    seed: self.valkey_seed.unwrap_or_else(|| random_seed(server)),
-                    tightening: self.tightening.unwrap_or(DEFAULT_TIGHTENING),
+                    seed: self.valkey_seed.unwrap_or_else(|| valkey_seed(server)),
+                    tightening: self.tightening.unwrap_or_else(configuration::tightening_ratio),
                 },
             },
         };

@@ -1,8 +1,9 @@
 //! The settings in the arguments of `loadmodule`.
 
-use super::{CHOICES, ERROR_RATE_NAME, ERROR_RATE_RANGE, NUMBERS, set_error_rate};
+use super::{CHOICES, FRACTIONS, Fraction, NUMBERS};
 use crate::names::{Names, names};
 use crate::server::{Arg, Args};
+use oxbloom_filter::internals::ErrorRate;
 
 /// Parses the `name value` pairs given to loadmodule, except for the module's [names](Names::read). Errors are messages
 /// for the log.
@@ -20,15 +21,17 @@ fn read_argument(given: &str, value: Arg) -> Result<(), String> {
     let without = |start: &str| name.strip_prefix(start)?.strip_prefix(['-', '.']);
     let name = without(&module).or(without("bf")).unwrap_or(&name);
     let shown = value.lossy();
-    if name.as_bytes() == ERROR_RATE_NAME.to_bytes() {
-        return set_error_rate(value).ok_or(format!("{given} {ERROR_RATE_RANGE}, not '{shown}'"));
+    if let Some(fraction) = FRACTIONS.iter().find(|fraction| fraction.naming.has(name)) {
+        let rate = value.float().and_then(ErrorRate::new);
+        fraction.set(rate.ok_or(format!("{given} {}, not '{shown}'", Fraction::RANGE))?);
+        return Ok(());
     }
     if let Some(choice) = CHOICES.into_iter().find(|choice| choice.name.to_bytes() == name.as_bytes()) {
         let words: Vec<_> = choice.words.iter().map(|word| word.to_string_lossy()).collect();
         let wrong = || format!("{given} must be {}, not '{shown}'", words.join(" or "));
         return choice.set_word(value.bytes()).ok_or_else(wrong);
     }
-    if let Some(number) = NUMBERS.iter().find(|number| number.name.to_bytes() == name.as_bytes()) {
+    if let Some(number) = NUMBERS.iter().find(|number| number.naming.has(name)) {
         let range = number.min..=number.max;
         let accepted = if number.is_size { size(&shown) } else { value.integer() };
         let accepted = accepted.filter(|value| range.contains(value));

@@ -1,45 +1,94 @@
-//! Settings: the defaults of new filters, limits, prefetching, and compatibility with RedisBloom.
+//! Settings: the defaults of new filters, limits, prefetching, and compatibility with RedisBloom and valkey-bloom.
 //!
-//! Every server reads them from the arguments of `loadmodule`, in RedisBloom's spelling or ours. From Redis 7 and
-//! Valkey 8 on, they are also CONFIG parameters named `bf.…`, or after the module's [name](crate::names). On Redis 8,
-//! those that its built-in RedisBloom has are also available under its names, `bf-…`.
+//! Every server reads them from the [`arguments`] of `loadmodule`, in RedisBloom's, valkey-bloom's or our spelling. From
+//! Redis 7 and Valkey 8 on, they are also [`parameters`] of CONFIG named `bf.…`, or after the module's
+//! [name](crate::names). Those that other modules have, too, also have the name of their server: `bf-…` on Redis 8, as in
+//! its built-in RedisBloom, and `bf.bloom-…` on Valkey.
 
 mod arguments;
 mod parameters;
 
 use std::ffi::CStr;
 use std::num::{NonZeroU32, NonZeroU64};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 
 use crate::family::{CUCKOO, Family};
 use crate::reply_error::Dialect;
-use crate::server::{Arg, feature};
+use crate::server::feature;
 use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION};
 use oxbloom_filter::internals::{ErrorRate, FilterKind, Growth};
 
 pub(crate) use arguments::read_arguments;
 pub(crate) use parameters::register;
 
+/// The names of a setting.
+#[derive(Clone, Copy)]
+struct Naming {
+    own: &'static CStr,
+    /// The name in Redis 8, if RedisBloom has this setting.
+    redis_8: Option<&'static CStr>,
+    /// The name in valkey-bloom, if it has this setting and the name is not our own.
+    valkey: Option<&'static CStr>,
+}
+
+impl Naming {
+    const fn new(own: &'static CStr) -> Naming {
+        Naming { own, redis_8: None, valkey: None }
+    }
+
+    const fn redis_8(self, name: &'static CStr) -> Naming {
+        Naming { redis_8: Some(name), ..self }
+    }
+
+    const fn valkey(self, name: &'static CStr) -> Naming {
+        Naming { valkey: Some(name), ..self }
+    }
+
+    /// Returns true if this is our own name or valkey-bloom's.
+    fn has(&self, name: &str) -> bool {
+        [Some(self.own), self.valkey].into_iter().flatten().any(|known| known.to_bytes() == name.as_bytes())
+    }
+}
+
+/// The state of valkey-bloom's name of a setting.
+struct SecondName<T> {
+    /// True if the setting was last set by this name.
+    is_used: AtomicBool,
+    /// The value that the setting had before the server applied its configuration file.
+    before_file: T,
+}
+
+impl<T> SecondName<T> {
+    const fn new(before_file: T) -> SecondName<T> {
+        SecondName { is_used: AtomicBool::new(false), before_file }
+    }
+}
+
 /// A setting that is a whole number.
 struct Number {
-    name: &'static CStr,
-    /// The name in Redis 8, if RedisBloom has this setting.
-    redis_8_name: Option<&'static CStr>,
+    naming: Naming,
     min: i64,
     max: i64,
     /// True if the value may be a size such as `1gb`.
     is_size: bool,
     value: AtomicI64,
+    second_name: SecondName<AtomicI64>,
 }
 
 impl Number {
-    const fn new(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
-        Number { name, redis_8_name: None, min, max, is_size: false, value: AtomicI64::new(default) }
+    const fn new(naming: Naming, default: i64, min: i64, max: i64) -> Number {
+        let second_name = SecondName::new(AtomicI64::new(default));
+        Number { naming, min, max, is_size: false, value: AtomicI64::new(default), second_name }
+    }
+
+    /// Returns a setting whose value may be a size such as `1gb`.
+    const fn size(naming: Naming, default: i64) -> Number {
+        Number { is_size: true, ..Number::new(naming, default, 0, i64::MAX) }
     }
 
     /// Returns a setting that has the same name in Redis 8.
     const fn of_redis_8(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
-        Number { redis_8_name: Some(name), ..Number::new(name, default, min, max) }
+        Number::new(Naming::new(name).redis_8(name), default, min, max)
     }
 
     fn get(&self) -> i64 {
@@ -52,16 +101,21 @@ impl Number {
 }
 
 static INITIAL_SIZE: Number =
-    Number { redis_8_name: Some(c"bf-initial-size"), ..Number::new(c"initial-size", 100, 1, i64::MAX) };
-static EXPANSION_FACTOR: Number =
-    Number { redis_8_name: Some(c"bf-expansion-factor"), ..Number::new(c"expansion-factor", 2, 0, u32::MAX as i64) };
-static FILTER_MEMORY_LIMIT: Number = Number { is_size: true, ..Number::new(c"filter-memory-limit", 0, 0, i64::MAX) };
-static MERGE_LIMIT: Number = Number { is_size: true, ..Number::new(c"merge-limit", DEFAULT_MERGE_LIMIT, 0, i64::MAX) };
+    Number::new(Naming::new(c"initial-size").redis_8(c"bf-initial-size").valkey(c"bloom-capacity"), 100, 1, i64::MAX);
+static EXPANSION_FACTOR: Number = Number::new(
+    Naming::new(c"expansion-factor").redis_8(c"bf-expansion-factor").valkey(c"bloom-expansion"),
+    2,
+    0,
+    u32::MAX as i64,
+);
+static FILTER_MEMORY_LIMIT: Number =
+    Number::size(Naming::new(c"filter-memory-limit").valkey(c"bloom-memory-usage-limit"), 0);
+static MERGE_LIMIT: Number = Number::size(Naming::new(c"merge-limit"), DEFAULT_MERGE_LIMIT);
 
 /// Merging tables takes 12 to 15 ns for each byte of them, so this many take about a second.
 const DEFAULT_MERGE_LIMIT: i64 = 64 << 20;
 
-static LOOKAHEAD_SIZE: Number = Number { is_size: true, ..Number::new(c"lookahead-size", 2 << 20, 0, i64::MAX) };
+static LOOKAHEAD_SIZE: Number = Number::size(Naming::new(c"lookahead-size"), 2 << 20);
 
 static CF_BUCKET_SIZE: Number = Number::of_redis_8(c"cf-bucket-size", 2, 1, MAX_BUCKET_SIZE as i64);
 static CF_INITIAL_SIZE: Number = Number::of_redis_8(c"cf-initial-size", 1024, 2, i64::MAX);
@@ -82,12 +136,40 @@ static NUMBERS: [&Number; 10] = [
     &CF_MAX_EXPANSIONS,
 ];
 
-/// The only setting that is a fraction. The server offers only strings for such settings.
-const ERROR_RATE_NAME: &CStr = c"error-rate";
-const REDIS_8_ERROR_RATE_NAME: &CStr = c"bf-error-rate";
-const ERROR_RATE_RANGE: &str = "must be a number above 0 and below 1";
-const DEFAULT_ERROR_RATE: f64 = 0.01;
-static ERROR_RATE: AtomicU64 = AtomicU64::new(DEFAULT_ERROR_RATE.to_bits());
+/// A setting that is a number above 0 and below 1.
+struct Fraction {
+    naming: Naming,
+    /// The bits of the value.
+    value: AtomicU64,
+    second_name: SecondName<AtomicU64>,
+}
+
+impl Fraction {
+    const RANGE: &str = "must be a number above 0 and below 1";
+
+    const fn new(naming: Naming, default: ErrorRate) -> Fraction {
+        let default = default.get().to_bits();
+        Fraction { naming, value: AtomicU64::new(default), second_name: SecondName::new(AtomicU64::new(default)) }
+    }
+
+    fn get(&self) -> ErrorRate {
+        // Only such rates are ever set.
+        ErrorRate::new(f64::from_bits(self.value.load(Ordering::Relaxed))).unwrap_or(DEFAULT_ERROR_RATE)
+    }
+
+    fn set(&self, value: ErrorRate) {
+        self.value.store(value.get().to_bits(), Ordering::Relaxed);
+    }
+}
+
+const DEFAULT_ERROR_RATE: ErrorRate = ErrorRate::new(0.01).unwrap();
+
+static ERROR_RATE: Fraction =
+    Fraction::new(Naming::new(c"error-rate").redis_8(c"bf-error-rate").valkey(c"bloom-fp-rate"), DEFAULT_ERROR_RATE);
+static TIGHTENING_RATIO: Fraction =
+    Fraction::new(Naming::new(c"bloom-tightening-ratio"), const { ErrorRate::new(0.5).unwrap() });
+
+static FRACTIONS: [&Fraction; 2] = [&ERROR_RATE, &TIGHTENING_RATIO];
 
 /// A setting whose value is one of several words.
 struct Choice {
@@ -105,13 +187,25 @@ static REDISBLOOM_VERSION: Choice =
 static DIALECT: Choice =
     Choice { name: c"dialect", words: &[c"redisbloom", c"valkey-bloom"], value: AtomicI32::new(0) };
 
-static CHOICES: [&Choice; 4] = [&LAYOUT, &CF_LAYOUT, &REDISBLOOM_VERSION, &DIALECT];
+static USE_RANDOM_SEED: Choice = Choice::yes_or_no(c"bloom-use-random-seed");
+static DEFRAG_ENABLED: Choice = Choice::yes_or_no(c"bloom-defrag-enabled");
+
+static CHOICES: [&Choice; 6] = [&LAYOUT, &CF_LAYOUT, &REDISBLOOM_VERSION, &DIALECT, &USE_RANDOM_SEED, &DEFRAG_ENABLED];
 
 impl Choice {
     /// Returns a choice of the first layouts, this many.
     const fn of_layouts(name: &'static CStr, count: usize) -> Choice {
         const WORDS: &[&CStr] = &[LAYOUTS[0].name(), LAYOUTS[1].name(), LAYOUTS[2].name()];
         Choice { name, words: WORDS.split_at(count).0, value: AtomicI32::new(0) }
+    }
+
+    /// Returns a choice of which the default is `yes`.
+    const fn yes_or_no(name: &'static CStr) -> Choice {
+        Choice { name, words: &[c"yes", c"no"], value: AtomicI32::new(0) }
+    }
+
+    fn is_yes(&self) -> bool {
+        self.get() == 0
     }
 
     /// Returns the layout that is chosen.
@@ -204,8 +298,22 @@ pub(crate) fn cuckoo_max_expansions() -> usize {
 
 /// Returns the default error rate of new filters.
 pub(crate) fn error_rate() -> ErrorRate {
-    ErrorRate::new(f64::from_bits(ERROR_RATE.load(Ordering::Relaxed)))
-        .unwrap_or(const { ErrorRate::new(DEFAULT_ERROR_RATE).unwrap() })
+    ERROR_RATE.get()
+}
+
+/// Returns the default ratio of the error rates of successive layers of a valkey filter.
+pub(crate) fn tightening_ratio() -> ErrorRate {
+    TIGHTENING_RATIO.get()
+}
+
+/// Returns true if each new valkey filter gets a seed of its own, and false if all get valkey-bloom's fixed one.
+pub(crate) fn uses_random_seeds() -> bool {
+    USE_RANDOM_SEED.is_yes()
+}
+
+/// Returns true if the server's defragmenter may move the allocations of filters.
+pub(crate) fn is_defragmented() -> bool {
+    DEFRAG_ENABLED.is_yes()
 }
 
 /// Returns the default capacity of new filters.
@@ -239,15 +347,10 @@ pub(crate) fn lookahead_size() -> u64 {
 
 /// Lists the settings, for the log.
 pub(crate) fn describe() -> String {
-    let numbers = NUMBERS.map(|number| format!("{} {}", number.name.to_string_lossy(), number.get()));
+    let fractions =
+        FRACTIONS.map(|fraction| format!("{} {}", fraction.naming.own.to_string_lossy(), fraction.get().get()));
+    let numbers = NUMBERS.map(|number| format!("{} {}", number.naming.own.to_string_lossy(), number.get()));
     let choices =
         CHOICES.map(|choice| format!("{} {}", choice.name.to_string_lossy(), choice.word().to_string_lossy()));
-    let rate_name = ERROR_RATE_NAME.to_string_lossy();
-    format!("{rate_name} {}, {}, {}", error_rate().get(), numbers.join(", "), choices.join(", "))
-}
-
-fn set_error_rate(value: Arg) -> Option<()> {
-    let rate = ErrorRate::new(value.float()?)?;
-    ERROR_RATE.store(rate.get().to_bits(), Ordering::Relaxed);
-    Some(())
+    [&fractions[..], &numbers, &choices].concat().join(", ")
 }

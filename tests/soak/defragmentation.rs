@@ -8,7 +8,7 @@ use redis::{Connection, Value};
 use models::random::Random;
 use testkit::command::{ABSENT, item, many};
 use testkit::info::{assert_figures_add_up, digest, info_number, used_memory};
-use testkit::server::{wait_until, with_debug};
+use testkit::server::{server_version, wait_until, with_debug};
 use testkit::{Server, Setup, run};
 
 /// Kinds of filters, each with the number of items in a filter. The items of filter `n` are `n`, `n + 1`, and so on.
@@ -56,6 +56,10 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
     // The server checks its fragmentation at intervals.
     wait_until("the memory is fragmented", || holes(&mut client) > used_memory(&mut client) / 4);
     let holes_before = holes(&mut client);
+    let may_be_off = server_version() >= (7, 0);
+    if may_be_off {
+        run(&mut client, "CONFIG SET bf.bloom-defrag-enabled no").unwrap();
+    }
     for setting in [
         "active-defrag-ignore-bytes 1",
         "active-defrag-threshold-lower 0",
@@ -67,6 +71,16 @@ pub(crate) fn soak(filters: u64, mut random: Random) {
         "activedefrag yes",
     ] {
         run(&mut client, &format!("CONFIG SET {setting}")).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    if may_be_off {
+        let fields = ["active_defrag_key_hits", "active_defrag_key_misses"];
+        let visited =
+            |client: &mut Connection| -> u64 { fields.map(|field| info_number(client, "stats", field)).iter().sum() };
+        wait_until("the defragmenter has visited all keys", || visited(&mut client) > kept.len() as u64);
+        for figure in ["bf_bloom_defrag_hits", "bf_bloom_defrag_misses"] {
+            assert_eq!(info_number(&mut client, "bf", figure), 0, "it moved a filter");
+        }
+        run(&mut client, "CONFIG SET bf.bloom-defrag-enabled yes").unwrap();
     }
     let mut moved = |field: &str| info_number(&mut client, "stats", field);
     // A filter has at least three allocations in addition to its key.

@@ -11,3 +11,4 @@ pub(crate) mod defaults;
 mod limit;
 mod redis_8;
 mod repeated_loads;
+mod valkey_bloom;
