@@ -14,7 +14,7 @@ use redis_module::raw;
 use crate::family::{Family, Verb};
 use crate::ffi::{OK, available, call};
 use crate::rejection;
-use crate::reply_error::{Dialect, Error};
+use crate::reply_error::Error;
 use crate::server::{Args, Arity, Context, Keyspace, Server};
 use crate::statistics;
 
@@ -52,8 +52,6 @@ pub(crate) struct Route {
     pub verb: Verb,
     pub arity: Arity,
     pub handler: Handler,
-    /// Returns the dialect of the command's replies.
-    pub dialect: fn(&Family) -> Dialect,
 }
 
 impl Route {
@@ -74,11 +72,10 @@ pub(crate) unsafe fn dispatch(
     argc: c_int,
     route: &Route,
 ) -> c_int {
-    let dialect = (route.dialect)(route.family);
     // SAFETY: the server hands over `argc` strings, the command's name first, which live for the time of the call. No
     // value of a key is borrowed at this point.
     let (context, keyspace, args) =
-        unsafe { (Context::new(ctx, route.family, dialect), Keyspace::new(), Args::new(argv, argc)) };
+        unsafe { (Context::new(ctx, route.family), Keyspace::new(), Args::new(argv, argc)) };
     let error = if route.arity.accepts(args.len()) {
         catch_panic_in(|| route.name(), Some(Error::Internal), || (route.handler)(&context, keyspace, args).err())
     } else {

@@ -4,6 +4,7 @@
 //! families can have the same verbs.
 
 use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::load_time::LoadTime;
 use crate::names::names;
@@ -15,6 +16,15 @@ pub(crate) struct Family {
     /// The usual ACL category of the commands.
     category: &'static str,
     names: LoadTime<Spelled>,
+    /// True if the dialect is valkey-bloom's.
+    is_valkey_bloom: AtomicBool,
+}
+
+/// The project whose replies clients get, where they differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    RedisBloom,
+    ValkeyBloom,
 }
 
 /// The commands on Bloom filters.
@@ -64,7 +74,17 @@ impl PartialEq for Family {
 
 impl Family {
     const fn new(start: &'static str, category: &'static str) -> Family {
-        Family { start, category, names: LoadTime::new(&UNSPELLED) }
+        Family { start, category, names: LoadTime::new(&UNSPELLED), is_valkey_bloom: AtomicBool::new(false) }
+    }
+
+    /// Returns the dialect of the replies to the commands.
+    #[inline]
+    pub(crate) fn dialect(&self) -> Dialect {
+        if self.is_valkey_bloom.load(Ordering::Relaxed) { Dialect::ValkeyBloom } else { Dialect::RedisBloom }
+    }
+
+    pub(crate) fn set_dialect(&self, dialect: Dialect) {
+        self.is_valkey_bloom.store(dialect == Dialect::ValkeyBloom, Ordering::Relaxed);
     }
 
     fn spell(&self, prefix: &str) {

@@ -49,7 +49,6 @@ use redis_module::raw;
 use callback::catch_panic;
 use ffi::{FAILED, OK};
 use names::Names;
-use reply_error::Dialect;
 use server::{Args, Context};
 
 /// The global allocator: the server's if the module is loaded into a server, otherwise the system's.
@@ -76,7 +75,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     // or allocate.
     let _ = unsafe { raw::Export_RedisModule_InitAPI(ctx) };
     // SAFETY: the server hands over its context and `argc` live strings for the time of the call.
-    let (context, args) = unsafe { (Context::new(ctx, &family::BLOOM, Dialect::RedisBloom), Args::new(argv, argc)) };
+    let (context, args) = unsafe { (Context::new(ctx, &family::BLOOM), Args::new(argv, argc)) };
     catch_panic(c"load", FAILED, || match load(&context, args) {
         Ok(()) => OK,
         Err(reason) => {

@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString};
 
 use oxbloom_filter::{DecodeError, MergeError, Mismatch};
 
+use crate::family::Dialect;
 use crate::names::{named, names};
 use crate::rejection_reason::Reason;
 use crate::server::Args;
@@ -23,13 +24,6 @@ pub(crate) enum Limit {
     Server,
     /// The memory that the allocator can get from the system.
     System,
-}
-
-/// The project whose replies clients get, where they differ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    RedisBloom,
-    ValkeyBloom,
 }
 
 /// An option of BF.INSERT that may be out of range.

@@ -11,10 +11,10 @@ use super::options::Options;
 use super::redisbloom;
 use super::replication::{Changed, Replay};
 use crate::admission;
-use crate::family::Verb;
+use crate::family::{Dialect, Verb};
 use crate::filter_key::WriteKey;
 use crate::lookahead;
-use crate::reply_error::{Dialect, Error};
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace, OwnedString};
 use crate::statistics::{self, Footprint, Forgetting};
 use oxbloom_filter::Filter;
@@ -66,7 +66,7 @@ pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
 /// `BF.INSERT key [option …] ITEMS item [item …]`, with [options](option_rows).
 pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     // RedisBloom's shortest command has one item. valkey-bloom's may have none, and no option.
-    if args.len() < 4 && ctx.dialect == Dialect::RedisBloom {
+    if args.len() < 4 && ctx.dialect() == Dialect::RedisBloom {
         return Err(Error::WrongArity);
     }
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_insert(args);

@@ -7,11 +7,10 @@ use std::ptr;
 use redis_module::raw;
 
 use crate::callback::{OTHER_KEY_FLAGS, Route};
-use crate::configuration;
-use crate::family::Family;
+use crate::family::{Dialect, Family};
 use crate::ffi::{OK, call};
 use crate::names::{named, names};
-use crate::reply_error::{Dialect, Error};
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, feature};
 
 /// The declaration of a command.
@@ -36,7 +35,6 @@ macro_rules! command {
             verb: $crate::family::Verb::$verb,
             arity: $arity,
             handler: $handler,
-            dialect: $crate::configuration::dialect,
         };
         unsafe extern "C" fn callback(
             ctx: *mut redis_module::raw::RedisModuleCtx,
@@ -233,7 +231,7 @@ fn add_category(ctx: &Context, name: &CStr) -> bool {
 impl Command {
     fn register(&self, ctx: &Context) -> bool {
         // Errors of arity show the name as it is registered, and valkey-bloom registers it in upper case.
-        let name = match configuration::dialect(self.route.family) {
+        let name = match self.route.family.dialect() {
             Dialect::RedisBloom => self.route.name(),
             Dialect::ValkeyBloom => self.route.family.replicated_name(self.route.verb),
         };

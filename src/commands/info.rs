@@ -6,8 +6,9 @@ use std::num::NonZeroU64;
 use super::declaration::Argument;
 use super::query::time_for;
 use crate::configuration;
+use crate::family::Dialect;
 use crate::filter_key::ReadKey;
-use crate::reply_error::{Dialect, Error};
+use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{LayerInfo, ValkeyFilter};
@@ -115,7 +116,7 @@ pub(super) const FIELD_ARGUMENTS: [Argument; FIELDS.len() + 1] = {
 pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
-    let is_valkey = ctx.dialect == Dialect::ValkeyBloom;
+    let is_valkey = ctx.dialect() == Dialect::ValkeyBloom;
     if args.len() == 2 && is_valkey {
         let others: &[&str] = if scaling(filter).is_some() { &ONLY_OF_SCALING } else { &[] };
         ctx.reply_array(2 * (IN_VALKEY_REPLY.len() + others.len()));

@@ -12,7 +12,8 @@ use super::items::ITEMS_TOKEN;
 use super::options::Options;
 use super::packing;
 use crate::configuration::{self, CUCKOO_LAYOUTS, LAYOUTS};
-use crate::reply_error::{CuckooOption, Dialect, Error, RangedOption};
+use crate::family::Dialect;
+use crate::reply_error::{CuckooOption, Error, RangedOption};
 use crate::server::{Arg, Args, Context};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION, MAX_LENGTH, SLICES};
@@ -78,7 +79,7 @@ pub(super) struct Grammar {
 
 impl Grammar {
     pub(super) fn of(ctx: &Context) -> Grammar {
-        Grammar { dialect: ctx.dialect, is_replicated: ctx.is_replicated_or_loading() }
+        Grammar { dialect: ctx.dialect(), is_replicated: ctx.is_replicated_or_loading() }
     }
 
     /// Returns true if a client gets the replies of valkey-bloom.
@@ -530,7 +531,7 @@ pub(super) fn parse<'a>(
     }
     let rest = if creator.takes_items() { args.from(next + 1) } else { args.from(next) };
     // valkey-bloom's BF.INSERT may have no items, and then only creates a filter.
-    let is_valkey = options.is_valkey() || ctx.dialect == Dialect::ValkeyBloom;
+    let is_valkey = options.is_valkey() || ctx.dialect() == Dialect::ValkeyBloom;
     let may_lack_items = creator == Creator::Insert && next == args.len() && is_valkey;
     if creator.takes_items() && rest.is_empty() && !may_lack_items {
         return Err(Error::WrongArity);

@@ -4,8 +4,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use super::query::time_for;
 use crate::configuration;
-use crate::family::CUCKOO;
-use crate::reply_error::{Dialect, Error};
+use crate::family::{CUCKOO, Dialect};
+use crate::reply_error::Error;
 use crate::server::{Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
@@ -96,7 +96,7 @@ impl Options {
         }
         let valkey_seed = || filter.valkey().map(|filter| filter.spec().seed);
         if self.seed.is_some() && self.seed != filter.seed()
-            || self.valkey_seed.is_some() && self.valkey_seed != valkey_seed() && ctx.dialect == Dialect::RedisBloom
+            || self.valkey_seed.is_some() && self.valkey_seed != valkey_seed() && ctx.dialect() == Dialect::RedisBloom
         {
             return Err(Error::OtherSeed);
         }

@@ -12,8 +12,7 @@ use std::ffi::CStr;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 
-use crate::family::{CUCKOO, Family};
-use crate::reply_error::Dialect;
+use crate::family::{BLOOM, Dialect};
 use crate::server::feature;
 use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION};
 use oxbloom_filter::internals::{ErrorRate, FilterKind, Growth};
@@ -177,15 +176,20 @@ struct Choice {
     words: &'static [&'static CStr],
     /// The index of the chosen word.
     value: AtomicI32,
+    /// Tells other parts of the module the index.
+    on_set: fn(i32),
 }
 
 static LAYOUT: Choice = Choice::of_layouts(c"layout", LAYOUTS.len());
 static CF_LAYOUT: Choice = Choice::of_layouts(c"cf-layout", CUCKOO_LAYOUTS);
-static REDISBLOOM_VERSION: Choice =
-    Choice { name: c"redisbloom-version", words: &[c"auto", c"2", c"8"], value: AtomicI32::new(0) };
+static REDISBLOOM_VERSION: Choice = Choice::new(c"redisbloom-version", &[c"auto", c"2", c"8"]);
 
-static DIALECT: Choice =
-    Choice { name: c"dialect", words: &[c"redisbloom", c"valkey-bloom"], value: AtomicI32::new(0) };
+static DIALECT: Choice = Choice { on_set: set_dialect, ..Choice::new(c"dialect", &[c"redisbloom", c"valkey-bloom"]) };
+
+/// Sets the dialect of all families that valkey-bloom has. It has no cuckoo filters.
+fn set_dialect(index: i32) {
+    BLOOM.set_dialect(if index == 0 { Dialect::RedisBloom } else { Dialect::ValkeyBloom });
+}
 
 static USE_RANDOM_SEED: Choice = Choice::yes_or_no(c"bloom-use-random-seed");
 static DEFRAG_ENABLED: Choice = Choice::yes_or_no(c"bloom-defrag-enabled");
@@ -193,15 +197,20 @@ static DEFRAG_ENABLED: Choice = Choice::yes_or_no(c"bloom-defrag-enabled");
 static CHOICES: [&Choice; 6] = [&LAYOUT, &CF_LAYOUT, &REDISBLOOM_VERSION, &DIALECT, &USE_RANDOM_SEED, &DEFRAG_ENABLED];
 
 impl Choice {
+    /// Returns a choice of which the default is the first word.
+    const fn new(name: &'static CStr, words: &'static [&'static CStr]) -> Choice {
+        Choice { name, words, value: AtomicI32::new(0), on_set: |_| () }
+    }
+
     /// Returns a choice of the first layouts, this many.
     const fn of_layouts(name: &'static CStr, count: usize) -> Choice {
         const WORDS: &[&CStr] = &[LAYOUTS[0].name(), LAYOUTS[1].name(), LAYOUTS[2].name()];
-        Choice { name, words: WORDS.split_at(count).0, value: AtomicI32::new(0) }
+        Choice::new(name, WORDS.split_at(count).0)
     }
 
     /// Returns a choice of which the default is `yes`.
     const fn yes_or_no(name: &'static CStr) -> Choice {
-        Choice { name, words: &[c"yes", c"no"], value: AtomicI32::new(0) }
+        Choice::new(name, &[c"yes", c"no"])
     }
 
     fn is_yes(&self) -> bool {
@@ -224,8 +233,13 @@ impl Choice {
     /// Chooses a word, ignoring case. Returns `None` if it is not one of the words.
     fn set_word(&self, word: &[u8]) -> Option<()> {
         let index = self.words.iter().position(|known| word.eq_ignore_ascii_case(known.to_bytes()))?;
-        self.value.store(i32::try_from(index).ok()?, Ordering::Relaxed);
+        self.set(i32::try_from(index).ok()?);
         Some(())
+    }
+
+    fn set(&self, index: i32) {
+        self.value.store(index, Ordering::Relaxed);
+        (self.on_set)(index);
     }
 }
 
@@ -248,11 +262,6 @@ pub(crate) fn redisbloom_version() -> RedisBloomVersion {
         AUTO | VERSION_2 => RedisBloomVersion::RedisBloom2,
         _ => RedisBloomVersion::Redis8,
     }
-}
-
-/// Returns the dialect of the replies to the commands of a family. valkey-bloom has no cuckoo filters.
-pub(crate) fn dialect(family: &Family) -> Dialect {
-    if DIALECT.get() == 0 || *family == CUCKOO { Dialect::RedisBloom } else { Dialect::ValkeyBloom }
 }
 
 /// The kinds of filters that clients can choose with the option LAYOUT, and without another option.

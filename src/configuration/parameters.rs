@@ -261,7 +261,7 @@ unsafe extern "C" fn set_choice(
 ) -> c_int {
     // SAFETY: the server returns what `register` handed over. It has checked that the value is one of the registered
     // ones.
-    unsafe { setting::<Choice>(private) }.value.store(value, Ordering::Relaxed);
+    unsafe { setting::<Choice>(private) }.set(value);
     OK
 }
 

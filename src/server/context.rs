@@ -11,9 +11,8 @@ use redis_module::raw;
 
 use super::args::Arg;
 use super::feature;
-use crate::family::{Family, Verb};
+use crate::family::{Dialect, Family, Verb};
 use crate::ffi::{OK, available, call};
-use crate::reply_error::Dialect;
 
 /// The server's log, state and limits, for any code.
 ///
@@ -163,8 +162,6 @@ pub(crate) struct Context<'a> {
     server: Server<'a>,
     /// The family of the command, or of all commands when the module is loaded.
     pub(crate) family: &'static Family,
-    /// The dialect of the replies.
-    pub(crate) dialect: Dialect,
     /// The number of replies that the client still waits for: the command's own reply, then the elements of the arrays
     /// that it started.
     pub(super) pending_replies: Cell<usize>,
@@ -187,13 +184,19 @@ impl Context<'_> {
     /// `ctx` must be a context that the server handed to a command or to the function that loads the module, and that
     /// lives for the wrapper's lifetime.
     #[inline]
-    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleCtx, family: &'static Family, dialect: Dialect) -> Self {
-        Context { server: Server { ctx, lifetime: PhantomData }, family, dialect, pending_replies: Cell::new(1) }
+    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleCtx, family: &'static Family) -> Self {
+        Context { server: Server { ctx, lifetime: PhantomData }, family, pending_replies: Cell::new(1) }
     }
 
     #[inline]
     pub(crate) fn as_raw(&self) -> *mut raw::RedisModuleCtx {
         self.server.ctx
+    }
+
+    /// Returns the dialect of the replies.
+    #[inline]
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.family.dialect()
     }
 
     /// Sends `command key arguments…` to replicas and the append-only file, with a command of the same family.

@@ -5,8 +5,9 @@ use std::ffi::{CStr, c_long};
 use super::args::Args;
 use super::context::Context;
 use super::feature;
+use crate::family::Dialect;
 use crate::ffi::call;
-use crate::reply_error::{Dialect, Error};
+use crate::reply_error::Error;
 
 impl Context<'_> {
     pub(crate) fn reply_ok(&self) {
@@ -16,7 +17,7 @@ impl Context<'_> {
     /// Replies with the error of a command with these arguments. If an array was already started, fills its missing
     /// elements with the error, since the client would otherwise consume the next replies as elements.
     pub(crate) fn reply_error(&self, args: Args, error: Error) {
-        let text = error.reply(args, self.dialect);
+        let text = error.reply(args, self.dialect());
         while self.pending_replies.get() > 0 {
             self.count_sent(1);
             // SAFETY: the context is alive, and the text ends with a NUL.
@@ -96,7 +97,7 @@ impl Context<'_> {
     #[inline]
     pub(crate) fn reply_bools(&self, all: &[bool]) {
         self.count_sent(all.len());
-        let has_booleans = feature::RESP3.is_offered() && self.dialect == Dialect::RedisBloom;
+        let has_booleans = self.dialect() == Dialect::RedisBloom && feature::RESP3.is_offered();
         for &yes in all {
             // SAFETY: the context is alive.
             unsafe {
