@@ -17,7 +17,7 @@ export FAILING_WRITES_LIBRARY := $(TARGET)/debug/examples/libfailing_writes.so
 export FALSE_CLOCK := $(TARGET)/debug/examples/libfalse_clock.so
 export FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 # All commands use the same packages and features. Otherwise, cargo would build their common dependencies again.
-export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator -p models --features fault-injection
+export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator -p models --features fault-injection,oxbloom-filter/serde
 # Redis 7.0 is Debian's, and the others come from PyPI. Some packages of PyPI have no shell client: there, Debian's is
 # tested.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
@@ -41,7 +41,7 @@ build: setup-build ## Install missing packages, and build the release library, t
 
 # This leaves out the library's statistical tests, which take minutes. `make test` runs them.
 check: lint build-modules $(REDISBLOOM_MODULE) ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes (ONLY=name for some tests)
-	PROPTEST_CASES=64 cargo test -p oxbloom-filter -- --skip rates:: --skip adversary:: $(ONLY)
+	PROPTEST_CASES=64 cargo test -p oxbloom-filter --all-features -- --skip rates:: --skip adversary:: $(ONLY)
 	cargo test $(TESTED) --test server -- $(ONLY)
 
 test: ## Install missing packages, and run all checks: takes twenty minutes
@@ -56,7 +56,7 @@ lint: setup-build $(TARGET)/python/installed $(TARGET)/cargo-deny ## Check the f
 build-modules: build ## Build the modules that tests load: the release, target/faulty/liboxbloom.so, and those of testkit
 	cargo build $(TESTED)
 	install -D $(TARGET)/debug/liboxbloom.so $(OXBLOOM_FAULTY_MODULE)
-	cargo build -p testkit --examples
+	cargo build $(TESTED) -p testkit --examples
 
 # `cargo test` only includes the soak, the histories and the tests under valgrind if they are named.
 build-tests: build-modules setup-tests

@@ -7,7 +7,7 @@ cargo clippy --workspace --all-targets --all-features -- -D warnings
 cargo clippy --workspace --test memcheck --test soak --test histories --all-features -- -D warnings
 # Without make's flags, since rustdoc would warn that it cannot reach make's jobserver.
 env -u MAKEFLAGS -u MFLAGS RUSTDOCFLAGS='-D warnings' \
-  cargo doc -q --no-deps --document-private-items -p oxbloom -p oxbloom-filter
+  cargo doc -q --no-deps --document-private-items --all-features -p oxbloom -p oxbloom-filter
 
 sources="packaging python site tests/clients tests/dist tools"
 # shellcheck disable=SC2086

@@ -34,7 +34,7 @@ CASES = {
 CRATES = ("filter/src", "src")
 # The tests of the library and of the module, in the mock server and in real ones.
 TESTS = (
-    "-p oxbloom-filter -p oxbloom -p oxbloom-fuzz --features fault-injection"
+    "-p oxbloom-filter -p oxbloom -p oxbloom-fuzz --features fault-injection,oxbloom-filter/serde"
     " --lib --test promises --test server --test oracle --test corpus --test simulation"
 )
 # Judge only if all tests are asked for.

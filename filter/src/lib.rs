@@ -18,6 +18,9 @@
 //!
 //! [`Filter::builder`] offers the options: growth, a fixed seed, removal, time windows, RedisBloom's layout.
 //!
+//! With the feature `serde`, filters implement `Serialize` and `Deserialize` of [serde](https://serde.rs), as the bytes
+//! of [`Filter::to_bytes`].
+//!
 //! # How it works
 //!
 //! A filter has blocks of bits for the items that it was created for. A growing filter stores all other items in a

@@ -12,7 +12,7 @@ fn the_public_interface_of_the_library_is_the_listed_one() {
     // rustdoc writes JSON only with this variable, or in a nightly version. The variable would make cargo build the
     // dependencies of other tests again, so they are built into another folder.
     let documented = Command::new(env!("CARGO"))
-        .args(["rustdoc", "-q", "--locked", "--lib", "--target-dir", TARGET])
+        .args(["rustdoc", "-q", "--locked", "--lib", "--all-features", "--target-dir", TARGET])
         .args(["--", "-Z", "unstable-options", "--output-format", "json"])
         .current_dir(LIBRARY)
         .env("RUSTC_BOOTSTRAP", "1")

@@ -19,6 +19,8 @@ mod layers;
 mod loader;
 mod own;
 pub mod payload;
+#[cfg(feature = "serde")]
+mod serde;
 pub mod valkey;
 
 use std::ffi::CStr;

@@ -94,7 +94,7 @@ fn damaged_bytes_are_rejected() {
 }
 
 /// Replaces the checksum at the end with the correct one.
-fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let content = bytes.len() - 8;
     let checksum = xxh3_64(&bytes[..content]).to_le_bytes();
     bytes[content..].copy_from_slice(&checksum);

@@ -9,6 +9,7 @@
 //! - [`adversary`]: false-positive rates when an adversary chooses the items;
 //! - [`merging`]: unions and intersections of filters;
 //! - [`decoding`]: damaged and forged bytes; [`recorded`]: bytes of earlier versions;
+//! - [`serialized`]: formats of serde;
 //! - [`streams`]: dump streams and payloads of all kinds of filters;
 //! - [`memory`]: the memory of a filter, compared with RedisBloom's, and asked for before it is taken;
 //! - [`shapes`]: the sizes of native filters;
@@ -35,6 +36,8 @@ mod parts;
 mod planning;
 mod rates;
 mod recorded;
+#[cfg(feature = "serde")]
+mod serialized;
 mod shapes;
 mod streams;
 mod table;
