@@ -79,7 +79,7 @@ wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
 
 WASM := wasm32-unknown-unknown
 site: setup-wasm $(TARGET)/site-env/installed ## Build the pages as a site that any web server can serve, into target/site
-	RUSTFLAGS='--cfg getrandom_backend="unsupported"' cargo build -p calculator --profile browser --target $(WASM)
+	cargo build -p calculator --profile browser --target $(WASM)
 	python3 site/collect.py $(TARGET)/site-build $(TARGET)/$(WASM)/browser/calculator.wasm
 	$(TARGET)/site-env/bin/zensical build --strict -f $(TARGET)/site-build/mkdocs.yml
 	rm -rf $(TARGET)/site && mv $(TARGET)/site-build/site $(TARGET)/site
