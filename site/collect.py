@@ -26,6 +26,7 @@ PAGES = [
     "docs/**/*.md",
     "docs/**/*.svg",
     "docs/**/*.json",
+    "examples/keys_of_type.sh",
     "examples/wait_until.sh",
 ]
 

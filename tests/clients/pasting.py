@@ -27,22 +27,25 @@ GIVEN = {"HOME", "PATH", "PWD"}
 
 def with_settings(text: str, settings: dict[str, str]) -> str:
     """Returns a page with settings such as `NAME=value` replaced by those of the test."""
-    text = text.replace(FUNCTION, f". {ROOT / FUNCTION.removeprefix('. ')}")
+    for file in FUNCTIONS:
+        text = text.replace(f". {file}\n", f". {ROOT / file}\n")
     for on_the_page, here in settings.items():
         assert on_the_page in text, on_the_page
         text = text.replace(on_the_page, here)
     return text
 
 
-FUNCTION = ". examples/wait_until.sh"
-"""Reads the function with which pages wait. It gives up after some time."""
+WAIT_UNTIL = "examples/wait_until.sh"
+"""Has the function with which pages wait. It gives up after some time."""
+FUNCTIONS = ["examples/keys_of_type.sh", WAIT_UNTIL]
+"""Files that pages read into their shell."""
 
 
 def waits_are_bounded(text: str) -> bool:
     """Returns true if a page only waits with this function."""
-    code, function = "\n".join(blocks(text)), (ROOT / FUNCTION.removeprefix(". ")).read_text()
+    code, function = "\n".join(blocks(text)), (ROOT / WAIT_UNTIL).read_text()
     is_bounded = "gave up" in function and function.count("sleep ") == 1
-    return is_bounded and code.count(FUNCTION) == 1 and "sleep" not in code
+    return is_bounded and code.count(f". {WAIT_UNTIL}\n") == 1 and "sleep" not in code
 
 
 def redis_cli_at(folder: Path, port: int) -> Path:
