@@ -3,6 +3,7 @@
 Only the settings that readers choose are different, such as ports and folders.
 """
 
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -229,6 +230,25 @@ def test_keys_that_cannot_move_are_listed(move: Move) -> None:
     move.new.execute_command("BF.ADD", "classic", "item")
     move.new.execute_command("CF.ADD", "classic cuckoo", "item")
     assert move.run(move.blocks("Back")[0]).split("\n")[:2] == ["native one", "native two"]
+
+
+def test_a_key_that_cannot_move_ends_the_wait_and_leaves_what_the_page_says(move: Move) -> None:
+    """The clock of the shell runs fast here."""
+    move.old.client.execute_command("TOPK.RESERVE", "top", 5)
+    settings, functions, _ = move.blocks("Before you start")
+    start_replica, replicate, *_ = move.blocks("By replica")
+    quick = "date() { echo $((SECONDS * 20)); }"
+    move.run(settings, functions, start_replica)
+    move.run(f"{quick}\n{{\n{replicate}}} || echo gave up")
+    (why,) = re.findall("^gave up.*", move.shell.errors.read_text(), re.MULTILINE)
+    assert ": Could not connect to" in why
+    folder = move.shell.errors.parent / str(move.ports[0])
+    log = (folder / "redis.log").read_text()
+    section = pages.section(PAGE, "By replica").replace("\n", " ")
+    for text in ("Internal error in RDB reading", "no matching module type 'TopK-TYPE'"):
+        assert text in log
+        assert text in section
+    assert (folder / "dump.rdb").exists()
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom(move: Move) -> None:

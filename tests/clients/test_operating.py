@@ -344,7 +344,7 @@ def test_a_wait_that_takes_too_long_is_given_up_and_no_later_command_runs(reader
     (commands,) = blocks("Upgrade")
     quick = "date() { echo $((SECONDS * 500)); }"
     reader.types(f"OXBLOOM=/nowhere.so\n{quick}\n{{\n{commands}}} || echo gave up")
-    assert "gave up waiting for: cli INFO replication" in reader.shell.errors.read_text()
+    assert "gave up waiting for: new_cli PING" in reader.shell.errors.read_text()
     assert server.answers()
 
 

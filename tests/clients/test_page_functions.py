@@ -37,3 +37,33 @@ def test_a_scan_that_fails_ends(fails: str) -> None:
     done = run(f"scan() {{ {fails}; }}; keys_of_type scan type")
     assert done.returncode == 1
     assert done.stdout == ""
+
+
+# A clock that only moves while a wait sleeps, by a second each time.
+CLOCK = "slept=0; date() { echo $slept; }; sleep() { slept=$((slept + 1)); }"
+LOST = "echo Could not connect to Redis at 127.0.0.1:6379: Connection refused >&2; false"
+
+
+def test_a_wait_is_quiet() -> None:
+    done = run(f"{CLOCK}\nwait_until '[ $slept = 3 ] || {{ echo LOADING; {LOST}; }}'; echo $slept")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+
+
+@pytest.mark.parametrize(
+    ("condition", "seconds"),
+    [
+        ("false", 600),
+        (LOST, 60),
+        # A server that restarts again and again is not lost.
+        (f"[ $((slept % 50)) != 0 ] && {{ {LOST}; }}", 600),
+    ],
+)
+def test_a_wait_ends_and_says_why(condition: str, seconds: int) -> None:
+    done = run(f"{CLOCK}\nwait_until '{condition}' || echo $slept")
+    assert int(done.stdout) == seconds
+    still, gave_up = done.stderr.splitlines()
+    assert still.startswith(f"still waiting for: {condition}")
+    assert gave_up.startswith(f"gave up waiting for: {condition}")
+    # At the 600th second, the restarted server replies.
+    has_reason = ": Could not connect to Redis at 127.0.0.1:6379: Connection refused (" in gave_up
+    assert has_reason == (seconds == 60)
