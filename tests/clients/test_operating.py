@@ -51,7 +51,7 @@ class Reader:
             "CHECK_PORT=6390": f"CHECK_PORT={self.ports['CHECK_PORT']}",
         }
         self.page = with_settings(PAGE, settings)
-        self.shell = Shell(folder, self.page, serves=self.ports.values())
+        self.shell = Shell(folder, self.page, serves=[server.port, *self.ports.values()])
 
     def types(self, *commands: str) -> str:
         """Types commands. Returns what they print."""
@@ -330,18 +330,20 @@ def test_the_page_can_be_pasted_from_top_to_bottom(reader, server):
     shown = [reader.types(block) for block in pages.blocks(reader.page)]
     backup = next(text for text in shown if "RDB looks OK" in text)
     assert figures(backup)["bf_filters"] == "3"
-    counts = [line.strip() for line in shown[-1].splitlines() if line.startswith("bf_")]
+    counts = [line.strip() for line in shown[-2].splitlines() if line.startswith("bf_")]
     assert counts[:2] == counts[2:]
     # The page restores the fourth filter from a backup.
     assert counts[0] == "bf_filters:4"
     for key in ("seen", "seen-of-yesterday"):
-        assert reader.types(f"new_cli BF.MEXISTS {key} 0 999").split() == ["1", "1"]
+        for cli in ("new_cli", "cli"):
+            assert reader.types(f"{cli} BF.MEXISTS {key} 0 999").split() == ["1", "1"]
     wait_until(server.ended)
+    assert reader.types("cli ROLE | head -n 1") == "slave"
 
 
 def test_a_wait_that_takes_too_long_is_given_up_and_no_later_command_runs(reader, server):
     """The clock runs fast here. The new server does not start, so it does not take over, and the old one continues."""
-    (commands,) = blocks("Upgrade")
+    commands, _ = blocks("Upgrade")
     quick = "date() { echo $((SECONDS * 500)); }"
     reader.types(f"OXBLOOM=/nowhere.so\n{quick}\n{{\n{commands}}} || echo gave up")
     assert "gave up waiting for: new_cli PING" in reader.shell.errors.read_text()
