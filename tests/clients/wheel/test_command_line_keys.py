@@ -103,17 +103,25 @@ def test_the_password_comes_from_the_variable_of_redis_cli_or_the_url() -> None:
         server.client.execute_command("AUTH", "secret")
 
 
+def permitted() -> dict[str, str]:
+    """Returns the permissions that the page names for each command."""
+    page = (ROOT / "docs/command-line.md").read_text().replace(r"\|", "|")
+    rows = re.findall(r"^\| (`.*) \| `(\+.*)` \|$", page, re.MULTILINE)
+    return {command.replace("`", ""): permissions for command, permissions in rows}
+
+
+def as_limited(server: Server, permissions: str, *patterns: str) -> str:
+    """Gives a user these permissions. Returns the URL for this user."""
+    rules = ["reset", "on", ">secret", *patterns, "-@all", *permissions.split()]
+    server.client.execute_command("ACL", "SETUSER", "limited", *rules)
+    return server.url.replace("//", "//limited:secret@")
+
+
 def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Path) -> None:
-    page = (ROOT / "docs/command-line.md").read_text()
-    rows = re.findall(r"^\| `(.*)` \| `(.*)` \|$", page.replace(r"\|", "|"), re.MULTILINE)
-    permitted = dict(rows)
-    assert set(permitted) == {"build", "add", "merge", "check", "check --fetch", "info"}
     path = write(folder / "lines", [b"apple"])
 
     def as_user(command: str, *arguments: object, **more: Any) -> Done:
-        rules = f"reset on >secret ~seen:* ~{{seen:* -@all {permitted[command]}"
-        server.client.execute_command("ACL", "SETUSER", "limited", *rules.split())
-        url = server.url.replace("//", "//limited:secret@")
+        url = as_limited(server, permitted()[command], "~seen:*", "~{seen:*")
         return run(*command.split(), "seen:a", *arguments, "-s", url, **more)
 
     as_user("build", path, "-c", 10)
@@ -123,6 +131,29 @@ def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Pat
     assert as_user("check", path).output == b"apple\n"
     assert as_user("check --fetch", path).output == b"apple\n"
     assert b"native" in as_user("info").output
+    assert len(permitted()) == 8
+
+
+def test_the_permissions_of_copy_that_the_page_names_suffice(server: Server, folder: Path) -> None:
+    for command in ("BF.ADD seen:a item", "CF.RESERVE seen:c 100 LAYOUT classic", "BF.ADD no item"):
+        server.client.execute_command(*command.split())
+    server.client.expire("seen:a", 1000)
+    with running(OXBLOOM) as destination:
+
+        def copied(*options: str) -> bytes:
+            source = as_limited(server, permitted()["copy, on the source"], "~seen:*")
+            target = as_limited(
+                destination, permitted()["copy, on the destination"], "~seen:*", "~{seen:*"
+            )
+            at = ("--match", "seen:*", "--progress-file", folder / "progress")
+            return run("copy", source, target, *at, *options).output
+
+        assert copied("--native", "--verify").startswith(b"copied 2 filters")
+        server.client.execute_command("BF.ADD", "seen:a", "another")
+        assert copied("--native", "--replace").startswith(b"copied 1 filter")
+        assert destination.client.ttl("seen:a") > 0
+        assert destination.client.execute_command("BF.EXISTS", "seen:a", "another")
+        assert destination.client.dbsize() == 2
 
 
 # --- Existing files and keys ----------------------------------------------------------------------
