@@ -116,7 +116,7 @@ pub(crate) fn merge(
 /// for it. Blocks need no limit: they are merged at the speed of memory. What a master or the append-only file has
 /// merged is always merged here.
 fn check_merge_limit<'a>(server: &Server, filters: impl Iterator<Item = &'a Filter>) -> Result<(), Error> {
-    let limit = configuration::merge_limit();
+    let limit = configuration::bloom::merge_limit();
     let bytes = filters.map(Filter::table_bytes).fold(0, u64::saturating_add);
     let is_over = limit != 0 && bytes > limit && !server.is_replicated_or_loading();
     if is_over { Err(Error::MergeTooLong) } else { Ok(()) }

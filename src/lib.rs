@@ -11,7 +11,7 @@
 //!  datatype     info_section                callbacks of the data types; the section of INFO
 //!  written_prefix                           compares the prefix of data that are loaded with ours
 //!  admission    lookahead                   decides whether a filter may take more memory; prefetches before a command
-//!  configuration                            the settings
+//!  configuration/                           the settings: how they are given, and those of each family
 //!  callback                                 guards every call from C: panics, arity, safe wrappers
 //!  rejection                                rejected commands, for the log and INFO
 //!  server/      statistics                  safe wrappers over the C API; the figures of INFO

@@ -192,14 +192,13 @@ pub(crate) struct Forgetting {
 
 impl Forgetting {
     pub(crate) fn of(filter: &Filter) -> Forgetting {
-        let ended_early = filter.windowed().map_or(0, |filter| filter.slices().ended_early());
-        Forgetting { items: if filter.windowed().is_some() { filter.len() } else { 0 }, ended_early }
+        Forgetting { items: if filter.forgets() { filter.len() } else { 0 }, ended_early: filter.ended_early() }
     }
 }
 
 /// Counts the items that the filter of a key forgot while `added` items were added. Returns true if it forgot any.
 pub(crate) fn count_forgotten(filter: &Filter, before: Forgetting, added: u64) -> bool {
-    if filter.windowed().is_none() {
+    if !filter.forgets() {
         return false;
     }
     let (layout, after) = (LayoutFigures::of(filter), Forgetting::of(filter));

@@ -3,7 +3,7 @@
 use super::item_flags::ItemFlags;
 use super::items::{Arguments, Items, replicate};
 use super::replication::{Changed, Replay};
-use crate::family::{CUCKOO, Verb};
+use crate::family::Verb;
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
@@ -12,15 +12,21 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{BATCH, Hash, HashedBatch};
 
 /// `BF.DEL key item`
-pub(super) fn del(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn del(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    remove(ctx, keyspace, args, None)
+}
+
+/// Removes the item of a command that has one. `missing` is the error if the key does not exist, or `None` if the item is
+/// only absent then.
+pub(super) fn remove(ctx: &Context, mut keyspace: Keyspace, args: Args, missing: Option<Error>) -> Result<(), Error> {
     let name = args.at(1);
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let mut removed = false;
     if let Some(filter) = key.filter() {
         let item = prepare(filter, args.from(2));
         removed = remove_one_of_each(filter, item.hashes(), &mut [false])? == 1;
-    } else if *ctx.family == CUCKOO {
-        return Err(Error::NothingToRemoveFrom);
+    } else if let Some(error) = missing {
+        return Err(error);
     }
     drop(key);
     if removed {

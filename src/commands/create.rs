@@ -1,15 +1,15 @@
 //! Creates filters from parameters, here and on replicas. (BF.MERGE and BF.LOADCHUNK create filters from existing
 //! data.)
 
-use super::option_rows::{self, Creator};
-use super::redisbloom;
+use super::adding::Creation;
+use super::bloom::redisbloom;
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
 use crate::server::{Arg, Context, Keyspace, OwnedString};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, FilterKind, codec};
+use oxbloom_filter::internals::{CreateParams, codec};
 
 /// Opens a key to create a filter in it.
 ///
@@ -24,45 +24,35 @@ pub(super) fn open_new<'k>(ctx: &Context, keyspace: Keyspace<'k>, name: Arg) -> 
 }
 
 /// Creates a filter in a key that must not exist, replicates and notifies, and replies.
-pub(super) fn create_new(
-    ctx: &Context,
-    keyspace: Keyspace,
-    name: Arg,
-    params: CreateParams,
-    expires_at: Option<i64>,
-) -> Result<(), Error> {
+pub(super) fn create_new<O: Creation>(ctx: &Context, keyspace: Keyspace, name: Arg, options: &O) -> Result<(), Error> {
+    let params = options.params(ctx)?;
     let key = open_new(ctx, keyspace, name)?;
-    let mut keyspace = create(ctx, name, key, params, expires_at)?;
+    let mut keyspace = create(ctx, name, key, params, options)?;
     keyspace.notify_changed(ctx, name, Verb::Reserve);
-    if let Some(time) = expires_at {
+    if let Some(time) = options.expires_at() {
         expire_at(ctx, keyspace, name, time);
     }
     ctx.reply_ok();
     Ok(())
 }
 
-/// Creates the filter of a key that has none. Replicates every parameter, since replicas may have other defaults and
+/// Creates the filter of a key that has none, with the parameters that follow from the options. Replicates every parameter, since replicas may have other defaults and
 /// cannot know the seed. RedisBloom can apply the command for a classic filter, and rejects the one for a native
 /// filter. If the key is to expire, the caller must [set the time](expire_at) afterwards.
-pub(super) fn create<'k>(
+pub(super) fn create<'k, O: Creation>(
     ctx: &Context,
     name: Arg,
     key: WriteKey<'k>,
     params: CreateParams,
-    expires_at: Option<i64>,
+    options: &O,
 ) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
     if !filter.kind().is_own() {
         return create_empty(ctx, name, key, filter);
     }
-    let parameters = filter.parameters();
-    let is_cuckoo = filter.kind() == FilterKind::NativeCuckoo;
-    let error_rate = (!is_cuckoo).then(|| parameters.error_rate.to_string());
-    let required = error_rate.into_iter().chain([parameters.capacity.to_string()]);
-    let creator = if is_cuckoo { Creator::CuckooReserve } else { Creator::Reserve };
-    let expiry = expires_at.map(|time| ["PXAT".to_owned(), time.to_string()]);
-    let arguments = required.chain(expiry.into_iter().flatten()).chain(option_rows::replicated(creator, &filter));
-    let strings: Vec<_> = arguments.map(|argument| ctx.string(argument.as_bytes())).collect();
+    let expiry = options.expires_at().map_or(Vec::new(), |time| vec!["PXAT".to_owned(), time.to_string()]);
+    let arguments = O::replicated(&filter, expiry);
+    let strings: Vec<_> = arguments.iter().map(|argument| ctx.string(argument.as_bytes())).collect();
     let keyspace = key.create(filter)?;
     let arguments: Vec<_> = strings.iter().map(|string| string.as_arg()).collect();
     ctx.replicate(Verb::Reserve, name, &arguments);

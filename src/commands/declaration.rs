@@ -29,7 +29,7 @@ pub(super) struct Command {
 
 /// Declares a command of the `FAMILY` where the macro is used, with a callback that runs its handler.
 macro_rules! command {
-    ($verb:ident, $handler:path, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {{
+    ($verb:ident, $handler:expr, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {{
         static ROUTE: $crate::callback::Route = $crate::callback::Route {
             family: FAMILY,
             verb: $crate::family::Verb::$verb,
@@ -53,7 +53,7 @@ macro_rules! command {
         }
         Command { route: ROUTE, callback, keys: $keys, access: $access, $($field)* }
     }};
-    ($verb:ident, $handler:path, $arity:expr, $($field:tt)*) => {
+    ($verb:ident, $handler:expr, $arity:expr, $($field:tt)*) => {
         command! { $verb, $handler, $arity, keys: Keys::One, $($field)* }
     };
 }

@@ -1,28 +1,16 @@
-//! BF.SCANDUMP and BF.LOADCHUNK: dump and restore a filter in chunks, to copy it between servers.
+//! SCANDUMP and LOADCHUNK of all families: dump and restore a filter in chunks, to copy it between servers.
 //!
 //! RedisBloom calls a cursor an iterator. So do the documentation and the errors of these commands.
 
 use crate::admission::{self, Admission};
 use crate::datatype;
-use crate::family::{CUCKOO, Verb};
-use crate::filter_key::{ReadKey, WriteKey};
+use crate::family::Verb;
+use crate::filter_key::WriteKey;
 use crate::reply_error::{Error, Limit};
 use crate::server::{Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::{self, Header, LoadedChunk, Origin};
 use oxbloom_filter::{DecodeError, Filter};
-
-/// `BF.SCANDUMP key iterator`
-///
-/// Iterator 0 starts a dump, and returns the header. Each reply has the next iterator and a chunk; the last has
-/// iterator 0.
-pub(super) fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(keyspace, ctx, args.at(1));
-    let filter = key.filter()?.ok_or(Error::NotFound)?;
-    let cursor = args.at(2).integer().ok_or(Error::ScanCursor)?;
-    // There is no chunk after a negative cursor.
-    dump_chunk(ctx, filter, u64::try_from(cursor).unwrap_or(u64::MAX), |ctx| ctx.reply_bulk(&[]))
-}
 
 /// Replies with the chunk after a cursor and its own cursor, or after the last with 0 and `end`.
 pub(super) fn dump_chunk(ctx: &Context, filter: &Filter, cursor: u64, end: fn(&Context)) -> Result<(), Error> {
@@ -33,15 +21,16 @@ pub(super) fn dump_chunk(ctx: &Context, filter: &Filter, cursor: u64, end: fn(&C
     Ok(())
 }
 
-/// `BF.LOADCHUNK key iterator data`, with the iterator and the data of one reply of BF.SCANDUMP.
+/// `LOADCHUNK key iterator data`, with the iterator and the data of one reply of SCANDUMP. `existing` is the
+/// error for a header if the filter exists, or `None` if a filter's own header is accepted then.
 ///
 /// Only accepted chunks reach an append-only file. So a damaged chunk in the file means that the file is damaged. The
 /// server ignores the errors of commands that it loads, and would serve an incomplete filter as if it were complete:
 /// the process exits instead. An undamaged chunk that does not fit the filter is ignored, as the server does for its
 /// own types: a script that switched replication off can write such a file, and must not prevent the server from
 /// starting.
-pub(super) fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    apply_chunk(ctx, keyspace, args).inspect_err(|&error| {
+pub(super) fn load_chunk(ctx: &Context, keyspace: Keyspace, args: Args, existing: Option<Error>) -> Result<(), Error> {
+    apply_chunk(ctx, keyspace, args, existing).inspect_err(|&error| {
         if ctx.is_loading() && is_damaged(args) {
             let (key, reason) = (args.at(1).shown(), error.text().to_string_lossy());
             ctx.log_and_exit(&format!("rejected a chunk of the append-only file: {reason} (key '{key}'); exiting, since the file is damaged: restore a backup"));
@@ -49,14 +38,14 @@ pub(super) fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result
     })
 }
 
-/// Returns true if the chunk of a BF.LOADCHUNK is damaged: no filter accepts it.
+/// Returns true if the chunk of a LOADCHUNK is damaged: no filter accepts it.
 fn is_damaged(args: Args) -> bool {
     let cursor = args.at(2).integer().and_then(|cursor| u64::try_from(cursor).ok());
     let check = |cursor| codec::check_chunk(cursor, args.at(3).bytes());
     cursor.is_none_or(|cursor| matches!(check(cursor), Err(DecodeError::Corrupt | DecodeError::NewerVersion)))
 }
 
-fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), Error> {
+fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args, existing: Option<Error>) -> Result<(), Error> {
     let cursor = args.at(2).integer().ok_or(Error::LoadCursor)?;
     let (name, data) = (args.at(1), args.at(3).bytes());
     let is_header = u64::try_from(cursor).is_ok_and(|cursor| codec::is_header(cursor, data));
@@ -66,8 +55,8 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result<(), 
         return create(ctx, args, WriteKey::open_to_create(keyspace, ctx, name), &header);
     }
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-    if key.has_filter() && cursor == codec::HEADER_CURSOR as i64 && *ctx.family == CUCKOO {
-        return Err(Error::Exists);
+    if let Some(error) = existing.filter(|_| key.has_filter() && cursor == codec::HEADER_CURSOR as i64) {
+        return Err(error);
     }
     let Some(filter) = key.filter() else {
         if cursor != codec::HEADER_CURSOR as i64 {

@@ -1,13 +1,17 @@
-//! The items of a command: arguments, or [packed](super::packing) into one.
+//! The items of a command: arguments, or [packed](super::bloom::packing) into one.
 
 use std::ffi::CStr;
 
+use super::declaration::Argument;
 use super::replication::{Changed, Replay};
 use crate::server::{Arg, Args, Context, OwnedString};
 use oxbloom_filter::internals::try_vec;
 
 /// The token before items that follow options.
-pub(super) const ITEMS_TOKEN: &CStr = c"ITEMS";
+const ITEMS_TOKEN: &CStr = c"ITEMS";
+
+/// The items of BF.INSERT and CF.INSERT, after their options.
+pub(super) const ITEMS: Argument = Argument::items(Some(ITEMS_TOKEN));
 
 /// The items of a command, in order.
 pub(super) trait Items<'a>: Copy {

@@ -1,21 +1,22 @@
-//! The commands: each is declared once, in the [`registry`].
+//! The commands. Each family has a folder, which declares its commands and has the handlers that only they have. To add a
+//! family, add a folder like these, and its row to [`FAMILIES`].
 //!
 //! A handler parses its arguments, opens the keys, acts, replicates, notifies and replies, in this order. It must drop
 //! its filters before it notifies.
 //!
 //! ```text
-//!  add, reserve, merge, …      the handlers, one file for each family
-//!  create, replication         shared by several: creating a filter, replicating changes of items
-//!  items, packing              the items of a command: arguments, or packed into one
-//!  item_flags                  one flag per item, for the reply and for replication
-//!  import                      copies filters of another module on the same server
-//!  redisbloom                  commands of RedisBloom's stream, parsed as RedisBloom parses them
-//!  option_rows, options        the options that create a filter, one row each; what they mean together
-//!  cuckoo                      the commands on cuckoo filters
-//!  registry, declaration       the declaration of each command, and how it is registered
+//!  bloom, cuckoo            the families
+//!  declaration              the declaration of a command, and how it is registered
+//!  option_row               an option of a command, and how options are parsed
+//!  create, adding           creating a filter; adding items to it
+//!  query, counting          look-ups; removals and counts
+//!  dump, import             dumps in chunks; copies of filters of another module on the same server
+//!  items, item_flags        the items of a command, and one flag for each
+//!  replication              the commands that repeat a change of items
 //! ```
 
-mod add;
+mod adding;
+mod bloom;
 mod counting;
 mod create;
 mod cuckoo;
@@ -24,27 +25,22 @@ mod dump;
 #[cfg(feature = "fault-injection")]
 mod fault_injection;
 mod import;
-mod info;
 mod item_flags;
 mod items;
-mod load;
-mod merge;
-mod option_rows;
-mod options;
-mod packed;
-mod packing;
+mod option_row;
 mod query;
-mod redisbloom;
-mod registry;
 mod replication;
-mod reserve;
 
 use std::ffi::CStr;
 
+use crate::family::Family;
 use crate::server::Context;
+use declaration::Command;
+
+/// The families, and their commands.
+static FAMILIES: [(&Family, &[Command]); 2] = [(bloom::FAMILY, bloom::COMMANDS), (cuckoo::FAMILY, cuckoo::COMMANDS)];
 
 /// Registers all commands. The error is the name of the first command that the server rejects.
 pub(crate) fn register_all(ctx: &Context) -> Result<(), &'static CStr> {
-    declaration::register(ctx, registry::FAMILY, registry::COMMANDS)?;
-    declaration::register(ctx, cuckoo::FAMILY, cuckoo::COMMANDS)
+    FAMILIES.iter().try_for_each(|(family, commands)| declaration::register(ctx, family, commands))
 }

@@ -2,7 +2,6 @@
 
 use crate::family::Verb;
 use crate::server::Arg;
-use oxbloom_filter::internals::codec::Encoding;
 
 /// The commands that repeat a change on replicas.
 #[derive(Clone, Copy)]
@@ -34,11 +33,11 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Returns how replicas add items to a filter of this encoding.
-    pub(super) fn additions(key: Arg<'a>, encoding: Encoding, options: &'a [Arg<'a>]) -> Replay<'a> {
-        let verbs = match encoding {
-            Encoding::Classic | Encoding::Valkey => ADDITIONS_FOR_ALL,
-            _ if options.is_empty() => ADDITIONS,
+    /// Returns how replicas add items to a Bloom filter, given whether its layout is our own.
+    pub(super) fn additions(key: Arg<'a>, is_own: bool, options: &'a [Arg<'a>]) -> Replay<'a> {
+        let verbs = match options {
+            _ if !is_own => ADDITIONS_FOR_ALL,
+            [] => ADDITIONS,
             _ => ADDITIONS_WITH_OPTIONS,
         };
         Replay { key, verbs, options }

@@ -1,6 +1,7 @@
 //! The settings in the arguments of `loadmodule`.
 
-use super::{CHOICES, FRACTIONS, Fraction, NUMBERS};
+use super::setting::Fraction;
+use super::{choices, fractions, numbers};
 use crate::names::{Names, names};
 use crate::server::{Arg, Args};
 use oxbloom_filter::internals::ErrorRate;
@@ -21,17 +22,17 @@ fn read_argument(given: &str, value: Arg) -> Result<(), String> {
     let without = |start: &str| name.strip_prefix(start)?.strip_prefix(['-', '.']);
     let name = without(&module).or(without("bf")).unwrap_or(&name);
     let shown = value.lossy();
-    if let Some(fraction) = FRACTIONS.iter().find(|fraction| fraction.naming.has(name)) {
+    if let Some(fraction) = fractions().find(|fraction| fraction.naming.has(name)) {
         let rate = value.float().and_then(ErrorRate::new);
         fraction.set(rate.ok_or(format!("{given} {}, not '{shown}'", Fraction::RANGE))?);
         return Ok(());
     }
-    if let Some(choice) = CHOICES.into_iter().find(|choice| choice.name.to_bytes() == name.as_bytes()) {
+    if let Some(choice) = choices().find(|choice| choice.name.to_bytes() == name.as_bytes()) {
         let words: Vec<_> = choice.words.iter().map(|word| word.to_string_lossy()).collect();
         let wrong = || format!("{given} must be {}, not '{shown}'", words.join(" or "));
         return choice.set_word(value.bytes()).ok_or_else(wrong);
     }
-    if let Some(number) = NUMBERS.iter().find(|number| number.naming.has(name)) {
+    if let Some(number) = numbers().find(|number| number.naming.has(name)) {
         let range = number.min..=number.max;
         let accepted = if number.is_size { size(&shown) } else { value.integer() };
         let accepted = accepted.filter(|value| range.contains(value));

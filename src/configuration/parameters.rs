@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use redis_module::raw;
 
-use super::{CHOICES, Choice, FRACTIONS, Fraction, NUMBERS, Naming, Number, SecondName};
+use super::setting::{Choice, Fraction, Naming, Number, SecondName};
+use super::{choices, fractions, numbers};
 use crate::callback::catch_panic;
 use crate::ffi::{FAILED, OK, call};
 use crate::names::names;
@@ -26,9 +27,9 @@ pub(crate) fn register(ctx: &Context) -> bool {
         return true;
     }
     IS_LOADING.store(true, Ordering::Relaxed);
-    let is_applied = FRACTIONS.into_iter().all(|fraction| fraction.register(ctx))
-        && NUMBERS.into_iter().all(|number| number.register(ctx))
-        && CHOICES.into_iter().all(|choice| choice.register(ctx))
+    let is_applied = fractions().all(|fraction| fraction.register(ctx))
+        && numbers().all(|number| number.register(ctx))
+        && choices().all(|choice| choice.register(ctx))
         // SAFETY: the context is alive.
         && unsafe { call!(RedisModule_LoadConfigs(ctx.as_raw())) } == OK;
     IS_LOADING.store(false, Ordering::Relaxed);

@@ -90,22 +90,31 @@ impl Context<'_> {
     /// valkey-bloom's dialect.
     #[inline]
     pub(crate) fn reply_bool(&self, yes: bool) {
-        self.reply_bools(&[yes]);
+        self.count_sent(1);
+        self.reply_one_bool(self.has_booleans(), yes);
     }
 
     /// Replies with several booleans, each as [`reply_bool`](Self::reply_bool) does.
     #[inline]
     pub(crate) fn reply_bools(&self, all: &[bool]) {
         self.count_sent(all.len());
-        let has_booleans = self.dialect() == Dialect::RedisBloom && feature::RESP3.is_offered();
-        for &yes in all {
-            // SAFETY: the context is alive.
-            unsafe {
-                if has_booleans {
-                    call!(RedisModule_ReplyWithBool(self.as_raw(), yes.into()));
-                } else {
-                    call!(RedisModule_ReplyWithLongLong(self.as_raw(), yes.into()));
-                }
+        let has_booleans = self.has_booleans();
+        all.iter().for_each(|&yes| self.reply_one_bool(has_booleans, yes));
+    }
+
+    #[inline]
+    fn has_booleans(&self) -> bool {
+        self.dialect() == Dialect::RedisBloom && feature::RESP3.is_offered()
+    }
+
+    #[inline]
+    fn reply_one_bool(&self, has_booleans: bool, yes: bool) {
+        // SAFETY: the context is alive.
+        unsafe {
+            if has_booleans {
+                call!(RedisModule_ReplyWithBool(self.as_raw(), yes.into()));
+            } else {
+                call!(RedisModule_ReplyWithLongLong(self.as_raw(), yes.into()));
             }
         }
     }

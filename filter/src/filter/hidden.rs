@@ -9,12 +9,12 @@ use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::kind::counting::CountingFilter;
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
-use crate::kind::valkey::ValkeyFilter;
+use crate::kind::valkey::{SEED_BYTES, ValkeyFilter};
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::{self, Contained, Content, CreateParams, FilterKind, Kind, NativeCuckooFilter, for_each_kind};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
-use crate::spec::{InsertOptions, Parameters};
+use crate::spec::{ErrorRate, InsertOptions, Parameters};
 
 /// The [internal interface](crate::internals), for the module and the benchmarks.
 #[doc(hidden)]
@@ -172,6 +172,23 @@ impl Filter {
         ValkeyFilter::of(&self.0)
     }
 
+    /// Returns the seed of a valkey filter.
+    pub fn valkey_seed(&self) -> Option<[u8; SEED_BYTES]> {
+        self.valkey().map(|filter| filter.spec().seed)
+    }
+
+    /// Returns the ratio of the error rates of successive layers, if the filter has one.
+    pub fn tightening(&self) -> Option<ErrorRate> {
+        self.valkey().map(|filter| filter.spec().tightening)
+    }
+
+    /// Returns the capacity after the filter has grown as far as it can in `max_memory` bytes, if it has a tightening ratio
+    /// and grows.
+    pub fn max_capacity(&self, max_memory: u64) -> Option<u64> {
+        self.expansion()?;
+        self.valkey().map(|filter| filter.max_capacity(max_memory))
+    }
+
     /// Returns the parameters of the cuckoo filter, if it is one or stands for one.
     pub fn cuckoo_spec(&self) -> Option<&CuckooSpec> {
         match &self.0 {
@@ -199,6 +216,22 @@ impl Filter {
     #[inline]
     pub fn windowed(&self) -> Option<&WindowedFilter> {
         WindowedFilter::of(&self.0)
+    }
+
+    /// Returns true if the filter forgets items.
+    #[inline]
+    pub fn forgets(&self) -> bool {
+        self.windowed().is_some()
+    }
+
+    /// Returns the number of slices that were forgotten before their time since the filter was created or loaded.
+    pub fn ended_early(&self) -> u64 {
+        self.windowed().map_or(0, |filter| filter.slices().ended_early())
+    }
+
+    /// Returns an upper bound for the age of the oldest remembered item, in milliseconds, if time matters.
+    pub fn age_at(&self, now: u64) -> Option<u64> {
+        self.windowed()?.slices().age_at(now)
     }
 
     /// Returns true if the filter needs the current time.

@@ -2,7 +2,7 @@
 //!
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder,
 //! and add its row to `kinds!` and to the encodings (`codec/mod.rs`). The module needs the option that chooses the kind
-//! (`commands/option_rows.rs`), and its parameters (`commands/options.rs`).
+//! (`commands/bloom/option_rows.rs`), and its parameters (`commands/bloom/options.rs`).
 
 pub(crate) mod classic;
 pub(crate) mod counting;

@@ -2,17 +2,13 @@
 //!
 //! CF.ADD and CF.INSERT store another copy of an item that is present. The others do not.
 
-use crate::commands::add::{create_and_open, insert_batch};
-use crate::commands::create::expire_at;
+use super::options::{self, Options};
+use super::redisbloom;
+use crate::commands::adding::{self, Change, insert_batch};
 use crate::commands::item_flags::ItemFlags;
 use crate::commands::items::{Arguments, replicate};
-use crate::commands::option_rows::{self, Creator};
-use crate::commands::options::Options;
-use crate::commands::redisbloom;
 use crate::commands::replication::{Changed, Replay};
 use crate::configuration;
-use crate::family::Verb;
-use crate::filter_key::WriteKey;
 use crate::lookahead;
 use crate::rejection;
 use crate::reply_error::Error;
@@ -31,12 +27,12 @@ pub(super) fn addnx(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(),
     add_one(ctx, keyspace, args, OnDuplicate::Skip)
 }
 
-/// `CF.INSERT key [option …] ITEMS item [item …]`, with [options](option_rows).
+/// `CF.INSERT key [option …] ITEMS item [item …]`, with [options].
 pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     add_arguments(ctx, keyspace, args, OnDuplicate::Count)
 }
 
-/// `CF.INSERTNX key [option …] ITEMS item [item …]`, with [options](option_rows).
+/// `CF.INSERTNX key [option …] ITEMS item [item …]`, with [options].
 pub(super) fn insertnx(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     add_arguments(ctx, keyspace, args, OnDuplicate::Skip)
 }
@@ -44,8 +40,9 @@ pub(super) fn insertnx(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<
 fn add_one(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
     let (mut stored, mut rejected) = ([false], [false]);
     let items = args.from(2);
-    let added = Addition { args, items, options: None, on_duplicate };
-    added.run(ctx, keyspace, &mut stored, &mut rejected)?.map_or(Ok(()), |(_, error)| Err(error))?;
+    let addition = Addition { args, items, options: None, on_duplicate };
+    let (_, failure) = addition.run(ctx, keyspace, &mut stored, &mut rejected)?;
+    failure.map_or(Ok(()), Err)?;
     if rejected[0] {
         return Err(Error::CuckooFull);
     }
@@ -55,19 +52,15 @@ fn add_one(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplic
 
 /// Adds items that are arguments. The reply has an element for each item that was handled, and then the error, if any.
 fn add_arguments(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
-    let (options, items) = if ctx.is_replicated_or_loading() {
-        redisbloom::cuckoo_insert(args)?
-    } else {
-        option_rows::parse(ctx, Creator::CuckooInsert, args, 2)?
-    };
+    let (options, items) =
+        if ctx.is_replicated_or_loading() { redisbloom::insert(args)? } else { options::parse_insert(ctx, args)? };
     let [mut stored, mut rejected] = [ItemFlags::new(ctx, items.len())?, ItemFlags::new(ctx, items.len())?];
     let [stored, rejected] = [&mut stored, &mut rejected].map(|flags| &mut flags.as_mut_slice()[..items.len()]);
     let addition = Addition { args, items, options: Some(&options), on_duplicate };
-    let failure = addition.run(ctx, keyspace, stored, rejected)?;
+    let (handled, failure) = addition.run(ctx, keyspace, stored, rejected)?;
     if rejected.contains(&true) {
         rejection::record(ctx, args, Error::CuckooFull);
     }
-    let handled = failure.map_or(items.len(), |(handled, _)| handled);
     ctx.reply_array(handled + usize::from(failure.is_some()));
     // As in RedisBloom: in RESP3, CF.INSERT has booleans, which are false if the filter was full.
     let has_booleans = on_duplicate == OnDuplicate::Count && ctx.has_maps();
@@ -78,7 +71,7 @@ fn add_arguments(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: On
             ctx.reply_signed(if rejected { -1 } else { stored.into() });
         }
     }
-    failure.map_or(Ok(()), |(_, error)| Err(error))
+    failure.map_or(Ok(()), Err)
 }
 
 /// Items that a command adds.
@@ -91,51 +84,36 @@ struct Addition<'a> {
 
 impl Addition<'_> {
     /// Adds the items in order. Sets `stored[i]` to whether item `i` was stored, and `rejected[i]` if the filter was full.
-    /// Returns the number of items that were handled before another error, and that error.
+    /// Returns the number of items that were handled, and the error of the next, if any.
     fn run(
         &self,
         ctx: &Context,
-        mut keyspace: Keyspace,
+        keyspace: Keyspace,
         stored: &mut [bool],
         rejected: &mut [bool],
-    ) -> Result<Option<(usize, Error)>, Error> {
-        let name = self.args.at(1);
-        let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-        if let Some(filter) = key.filter()
-            && let Some(options) = self.options
-            && !ctx.is_replicated_or_loading()
-        {
-            options.check_existing(ctx, filter)?;
-        }
-        let created = !key.has_filter();
-        if created {
-            if self.options.is_some_and(|options| options.nocreate) {
-                return Err(Error::NotFound);
+    ) -> Result<(usize, Option<Error>), Error> {
+        let (mut has_all_layers, mut outcome) = (false, (0, None));
+        adding::add(ctx, keyspace, self.args.at(1), self.options, |mut key| {
+            let filter = key.filter().ok_or(Error::NotFound)?;
+            lookahead::remember(ctx, self.args.at(1), filter);
+            let is_over = |layers| layers >= configuration::cuckoo::max_expansions();
+            has_all_layers =
+                filter.grows_by_layers() && is_over(filter.num_layers()) && !ctx.is_replicated_or_loading();
+            if !has_all_layers {
+                outcome = self.insert(ctx, filter, stored, rejected);
             }
-            key = create_and_open(ctx, name, key, self.options)?;
-        }
-        let filter = key.filter().ok_or(Error::NotFound)?;
-        lookahead::remember(ctx, name, filter);
-        let layers = filter.cuckoo().map_or(0, |filter| filter.chain().len());
-        let has_all_layers = layers >= configuration::cuckoo_max_expansions() && !ctx.is_replicated_or_loading();
-        let failure =
-            if has_all_layers { Some((0, Error::MaxExpansions)) } else { self.insert(ctx, filter, stored, rejected) };
-        let handled = failure.map_or(stored.len(), |(handled, _)| handled);
-        let [new, full] = [&*stored, &*rejected].map(|flags| flags.iter().filter(|is_set| **is_set).count());
-        statistics::count_additions(filter, new as u64, (handled - new - full) as u64);
-        if self.on_duplicate == OnDuplicate::Count {
-            // A native filter flags an item only if it was absent, and stores a copy of the others, too.
-            stored[..handled].iter_mut().zip(&*rejected).for_each(|(stored, rejected)| *stored = !rejected);
-        }
-        drop(key);
-        if self.replicate(ctx, name, stored) {
-            keyspace.notify_changed(ctx, name, Verb::Add);
-        }
-        if created && let Some(time) = self.options.and_then(|options| options.expires_at) {
-            expire_at(ctx, keyspace, name, time);
-        }
+            let [new, full] = [&*stored, &*rejected].map(|flags| flags.iter().filter(|is_set| **is_set).count());
+            statistics::count_additions(filter, new as u64, (outcome.0 - new - full) as u64);
+            if self.on_duplicate == OnDuplicate::Count {
+                // A native filter flags an item only if it was absent, and stores a copy of the others, too.
+                let handled = stored[..outcome.0].iter_mut().zip(&*rejected);
+                handled.for_each(|(stored, rejected)| *stored = !rejected);
+            }
+            drop(key);
+            Ok(Change { added: self.replicate(ctx, stored), forgot: false })
+        })?;
         // As in RedisBloom, this error is the whole reply.
-        if has_all_layers { Err(Error::MaxExpansions) } else { Ok(failure) }
+        if has_all_layers { Err(Error::MaxExpansions) } else { Ok(outcome) }
     }
 
     /// Inserts items in order, as [`run`](Self::run) does. An item for which the filter is full ends no batch, so that
@@ -146,7 +124,7 @@ impl Addition<'_> {
         filter: &mut Filter,
         stored: &mut [bool],
         rejected: &mut [bool],
-    ) -> Option<(usize, Error)> {
+    ) -> (usize, Option<Error>) {
         let options = InsertOptions { is_replay: ctx.is_replicated_or_loading(), ..self.on_duplicate.into() };
         let mut next = 0;
         for items in self.items.chunks(BATCH) {
@@ -165,18 +143,19 @@ impl Addition<'_> {
                     }
                     Some(error) => {
                         stored[next..].fill(false);
-                        return Some((next, if error == Error::CannotGrow { Error::MaxExpansions } else { error }));
+                        let error = if error == Error::CannotGrow { Error::MaxExpansions } else { error };
+                        return (next, Some(error));
                     }
                 }
             }
         }
-        None
+        (next, None)
     }
 
     /// Replicates the items that were stored. Returns true if there was one.
     ///
     /// Options are not sent: the creation has been replicated, and RedisBloom rejects those that it does not know.
-    fn replicate(&self, ctx: &Context, name: Arg, stored: &[bool]) -> bool {
+    fn replicate(&self, ctx: &Context, stored: &[bool]) -> bool {
         let has_no_options = self.args.len() - self.items.len() <= 3;
         if self.on_duplicate == OnDuplicate::Count && has_no_options && stored.iter().all(|stored| *stored) {
             ctx.replicate_verbatim();
@@ -184,6 +163,6 @@ impl Addition<'_> {
         }
         let nocreate = ctx.string(b"NOCREATE");
         let items = Arguments::new(self.args, self.items);
-        replicate(ctx, &Replay::copies(name, &[nocreate.as_arg()]), items, &Changed::Flagged(stored))
+        replicate(ctx, &Replay::copies(self.args.at(1), &[nocreate.as_arg()]), items, &Changed::Flagged(stored))
     }
 }

@@ -13,7 +13,7 @@ pub(super) fn compact(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Resu
     let name = args.at(1);
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let filter = key.filter().ok_or(Error::NothingToCompact)?;
-    let changes = filter.cuckoo().is_some();
+    let changes = !filter.kind().is_own();
     let before = Footprint::of(filter);
     filter.compact();
     statistics::on_change(filter, before);

@@ -17,7 +17,7 @@ pub(super) fn scandump(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<
 pub(super) fn loadchunk(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let cursor = args.at(2).integer().filter(|&cursor| cursor != 0).ok_or(Error::InvalidPosition)?;
     let has_header_length = args.at(3).bytes().len() == codec::CUCKOO_HEADER_BYTES;
-    dump::loadchunk(ctx, keyspace, args).map_err(|error| match error {
+    dump::load_chunk(ctx, keyspace, args, Some(Error::Exists)).map_err(|error| match error {
         Error::BadData if cursor == 1 && has_header_length => Error::CannotCreateCuckoo,
         Error::BadData if cursor == 1 => Error::InvalidHeader,
         Error::BadData | Error::NoSuchOffset | Error::ChunkTooBig => Error::CannotLoadChunk,

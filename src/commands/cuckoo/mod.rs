@@ -1,29 +1,41 @@
 //! The commands on cuckoo filters: their declarations, and the handlers that only they have.
 //!
 //! ```text
-//!  add                CF.ADD, CF.ADDNX, CF.INSERT, CF.INSERTNX
-//!  reserve            CF.RESERVE
-//!  info               CF.INFO, CF.DEBUG
-//!  compact            CF.COMPACT
-//!  convert            CF.CONVERT
-//!  dump               CF.SCANDUMP, CF.LOADCHUNK
+//!  options                the options, one row each, and what they mean together
+//!  redisbloom             commands of RedisBloom's stream, parsed as RedisBloom parses them
+//!  reserve                CF.RESERVE
+//!  add                    CF.ADD, CF.ADDNX, CF.INSERT, CF.INSERTNX
+//!  info                   CF.INFO, CF.DEBUG
+//!  compact, convert       CF.COMPACT, CF.CONVERT
+//!  dump                   CF.SCANDUMP, CF.LOADCHUNK
 //! ```
+//!
+//! To add a command, add its [`Verb`], its row here, and its handler.
 
 mod add;
 mod compact;
 mod convert;
 mod dump;
 mod info;
+mod options;
+mod redisbloom;
 mod reserve;
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command};
-use super::option_rows::{self, Creator};
-use super::{counting, import, query};
-use crate::family::{CUCKOO, Family};
+use super::import::{self, Imported};
+use super::items::ITEMS;
+use super::{counting, query};
+use crate::family::{CUCKOO, Family, Verb};
+use crate::reply_error::Error;
 use crate::server::Arity;
 
 /// The family of all commands in this file.
 pub(super) static FAMILY: &Family = &CUCKOO;
+
+static IMPORTED: Imported = Imported {
+    whole: None,
+    gained: "CF.CONVERT makes it a native filter, which accepts items as long as there is memory",
+};
 
 /// All commands, each declared once.
 pub(super) static COMMANDS: &[Command] = &[
@@ -35,7 +47,7 @@ pub(super) static COMMANDS: &[Command] = &[
         complexity: c"O(1); the memory is zeroed when it is first used",
         arguments: || {
             let capacity = Argument::required(c"capacity", ArgumentKind::Integer);
-            [capacity].into_iter().chain(option_rows::arguments(Creator::CuckooReserve)).collect()
+            [capacity].into_iter().chain(options::arguments(Verb::Reserve)).collect()
         },
     },
     command! {
@@ -60,7 +72,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Adds items to a cuckoo filter, once more if they are there. Creates the filter if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*(L+I)) for a classic filter of L layers and I iterations",
-        arguments: || option_rows::arguments(Creator::CuckooInsert).chain([option_rows::ITEMS]).collect(),
+        arguments: || options::arguments(Verb::Insert).chain([ITEMS]).collect(),
     },
     command! {
         Insertnx, add::insertnx, Arity::at_least(4),
@@ -68,7 +80,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Adds items to a cuckoo filter, unless they are probably there. Creates the filter if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*(L+I)) for a classic filter of L layers and I iterations",
-        arguments: || option_rows::arguments(Creator::CuckooInsert).chain([option_rows::ITEMS]).collect(),
+        arguments: || options::arguments(Verb::Insert).chain([ITEMS]).collect(),
     },
     command! {
         Exists, query::exists, Arity::exactly(3),
@@ -95,7 +107,7 @@ pub(super) static COMMANDS: &[Command] = &[
         arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
-        Del, counting::del, Arity::exactly(3),
+        Del, |ctx, keyspace, args| counting::remove(ctx, keyspace, args, Some(Error::NothingToRemoveFrom)), Arity::exactly(3),
         access: Access::Remove,
         fast: true,
         summary: c"Removes one occurrence of an item from a cuckoo filter.",
@@ -154,7 +166,7 @@ pub(super) static COMMANDS: &[Command] = &[
         ],
     },
     command! {
-        Import, import::import, Arity { min: 3, max: 5 }, keys: Keys::AndNew,
+        Import, |ctx, keyspace, args| import::import(ctx, keyspace, args, &IMPORTED), Arity { min: 3, max: 5 }, keys: Keys::AndNew,
         access: Access::Import,
         fast: false,
         summary: c"Copies a cuckoo filter of another module into a filter of this module, a part at a time.",

@@ -21,7 +21,7 @@ use std::ffi::CStr;
 use super::declaration::{Argument, ArgumentKind};
 use crate::admission;
 use crate::allocation::can_allocate;
-use crate::family::{BLOOM, CUCKOO, Verb};
+use crate::family::Verb;
 use crate::filter_key::{READ, ReadKey};
 use crate::names::named;
 use crate::reply_error::{Error, Limit};
@@ -49,16 +49,24 @@ const IDLE: i64 = 600_000;
 /// The number of items that are looked up in both filters at the end.
 const SAMPLE: u64 = 1000;
 
-/// `BF.IMPORT key newkey [CURSOR cursor]`
+/// What the imports of a family have of their own.
+pub(super) struct Imported {
+    /// The data type of filters that the other module cannot dump in chunks, if there is one.
+    pub whole: Option<Encoding>,
+    /// What the import gains, for the last reply.
+    pub gained: &'static str,
+}
+
+/// `IMPORT key newkey [CURSOR cursor]`
 ///
 /// Each reply has the next cursor; the last has cursor 0.
-pub(super) fn import(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+pub(super) fn import(ctx: &Context, keyspace: Keyspace, args: Args, imported: &'static Imported) -> Result<(), Error> {
     let cursor = match args.len() {
         3 => 0,
         5 if args.at(3).is("CURSOR") => args.at(4).unsigned().ok_or(Error::BadImportCursor)?,
         _ => return Err(Error::Syntax),
     };
-    let mut import = Import { ctx, keyspace, source: args.at(1), newkey: args.at(2) };
+    let mut import = Import { ctx, keyspace, source: args.at(1), newkey: args.at(2), imported };
     match import.step(cursor) {
         Ok(()) => Ok(()),
         Err(Failure::Own(error)) => Err(error),
@@ -131,6 +139,7 @@ struct Import<'a> {
     keyspace: Keyspace<'a>,
     source: Arg<'a>,
     newkey: Arg<'a>,
+    imported: &'static Imported,
 }
 
 impl Import<'_> {
@@ -139,7 +148,9 @@ impl Import<'_> {
         if self.call(c"EXISTS", &[self.newkey])?.value().integer() != Some(0) {
             return Err(Error::Exists.into());
         }
-        if *self.ctx.family == BLOOM && self.is_of_valkey_bloom()? {
+        if let Some(whole) = self.imported.whole
+            && self.is_of(whole)?
+        {
             return self.import_whole();
         }
         // RedisBloom does not dump an empty cuckoo filter.
@@ -172,12 +183,13 @@ impl Import<'_> {
         watch::find(self.ctx, self.source, self.newkey)
     }
 
-    fn is_of_valkey_bloom(&mut self) -> Result<bool, Failure> {
+    /// Returns true if the source has the data type of an encoding.
+    fn is_of(&mut self, encoding: Encoding) -> Result<bool, Failure> {
         let data_type = self.call(c"TYPE", &[self.source])?;
-        Ok(data_type.value().bytes() == Some(Encoding::Valkey.type_name().to_bytes()))
+        Ok(data_type.value().bytes() == Some(encoding.type_name().to_bytes()))
     }
 
-    /// Imports a filter in one step: valkey-bloom has no command that dumps chunks.
+    /// Imports a filter in one step.
     fn import_whole(&mut self) -> Result<(), Failure> {
         let filter = self.source_as_a_whole()?;
         let unfinished = self.unfinished(self.ctx.random())?;
@@ -333,14 +345,9 @@ impl Import<'_> {
             (c"Items compared", SAMPLE),
             (c"Items found in both", found),
         ];
-        let gained = if *ctx.family == CUCKOO {
-            "CF.CONVERT makes it a native filter, which accepts items as long as there is memory"
-        } else {
-            "BF.MERGE and packed commands, and additions that change nothing are not replicated"
-        };
         let texts = [
             (c"Kept", "layout, bits, hash and growth, and so all replies; SCANDUMP copies it back"),
-            (c"Gained", gained),
+            (c"Gained", self.imported.gained),
         ];
         reply(ctx, 0, [total, total], numbers.len() + texts.len());
         for (label, number) in numbers {

@@ -2,18 +2,19 @@
 
 use std::iter;
 
-use super::create::{create_empty, create_new, open_new};
-use super::declaration::is_like;
-use super::option_rows::{self, Creator, Grammar};
+use super::option_rows::OPTIONS;
 use super::options::Options;
 use super::redisbloom;
 use crate::admission;
+use crate::commands::create::{create_empty, create_new, open_new};
+use crate::commands::declaration::is_like;
+use crate::commands::option_row::{self, Grammar};
 use crate::family::Verb;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::internals::ErrorRate;
 
-/// `BF.RESERVE key error_rate capacity [option …]`, with [options](option_rows).
+/// `BF.RESERVE key error_rate capacity [option …]`, with [options](OPTIONS).
 ///
 /// `BF.RESERVE key LIKE other` creates an empty filter that can be merged with `other`.
 pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -23,7 +24,7 @@ pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(
     }
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_reserve(args);
     let options = if is_foreign { redisbloom::reserve(args)? } else { parse(ctx, args)? };
-    create_new(ctx, keyspace, name, options.params(ctx)?, options.expires_at)
+    create_new(ctx, keyspace, name, &options)
 }
 
 fn reserve_like(ctx: &Context, keyspace: Keyspace, name: Arg, other: Arg) -> Result<(), Error> {
@@ -46,6 +47,6 @@ fn parse(ctx: &Context, args: Args) -> Result<Options, Error> {
     let error_rate = grammar.float(args.at(2)).ok_or(Error::BadErrorRate)?;
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
     let capacity = grammar.capacity(args.at(3), [Error::BadCapacity, Error::CapacityRange])?;
-    let (options, _) = option_rows::parse(ctx, Creator::Reserve, args, 4)?;
+    let (options, _) = option_row::parse(ctx, OPTIONS, Verb::Reserve, args, 4, |_| false)?;
     Ok(Options { capacity: Some(capacity), error_rate: Some(error_rate), ..options })
 }

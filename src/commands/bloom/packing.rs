@@ -12,9 +12,9 @@ use std::slice::ChunksExact;
 
 use memchr::memchr_iter;
 
-use super::declaration::{Argument, ArgumentKind};
-use super::items::Items;
-use super::replication::{Changed, Replay};
+use crate::commands::declaration::{Argument, ArgumentKind};
+use crate::commands::items::Items;
+use crate::commands::replication::{Changed, Replay};
 use crate::reply_error::Error;
 use crate::server::{Args, Context, OwnedString};
 use oxbloom_filter::internals::try_vec;
@@ -22,6 +22,9 @@ use oxbloom_filter::internals::try_vec;
 /// The maximum number of items in a packed command. They may be empty, so that the bytes of a command do not limit
 /// them. The command's buffers have a byte for each, and it takes about a second.
 const MAX_ITEMS: usize = 1 << 24;
+
+/// The option of all packed commands that makes the reply a number.
+pub(super) const COUNT: Argument = Argument::flag(c"COUNT", c"count");
 
 /// The packing and the items in COMMAND DOCS.
 pub(super) const ARGUMENTS: [Argument; 2] = [

@@ -1,19 +1,48 @@
-//! The declarations of all commands, and their handlers. COMMAND, ACL, cluster routing and redis-cli's hints use the
-//! declarations.
+//! The commands on Bloom filters: their declarations, and the handlers that only they have.
 //!
-//! To add a command, add its [`Verb`](crate::family::Verb), its row here, and its handler. To add a family, add a file
-//! like this one.
+//! ```text
+//!  option_rows, options   the options, one row each; what they mean together
+//!  redisbloom             commands of RedisBloom's stream, parsed as RedisBloom parses them
+//!  reserve, add           BF.RESERVE, BF.ADD, BF.MADD, BF.INSERT
+//!  packed, packing        the commands on packed items
+//!  info                   BF.INFO, BF.DEBUG
+//!  merge                  BF.MERGE
+//!  dump, load             BF.SCANDUMP, BF.LOADCHUNK, BF.LOAD
+//! ```
+//!
+//! To add a command, add its [`Verb`], its row here, and its handler.
+
+mod add;
+mod dump;
+mod info;
+mod load;
+mod merge;
+mod option_rows;
+mod options;
+mod packed;
+pub(super) mod packing;
+pub(super) mod redisbloom;
+mod reserve;
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command};
 #[cfg(feature = "fault-injection")]
 use super::fault_injection;
-use super::option_rows::{self, Creator};
-use super::{add, counting, dump, import, info, load, merge, packed, packing, query, reserve};
-use crate::family::{BLOOM, Family};
+use super::import::{self, Imported};
+use super::items::ITEMS;
+use super::{counting, option_row, query};
+use crate::family::{BLOOM, Family, Verb};
 use crate::server::Arity;
+use option_rows::OPTIONS;
+use oxbloom_filter::internals::codec::Encoding;
 
 /// The family of all commands in this file.
 pub(super) static FAMILY: &Family = &BLOOM;
+
+/// valkey-bloom has no command that dumps chunks.
+static IMPORTED: Imported = Imported {
+    whole: Some(Encoding::Valkey),
+    gained: "BF.MERGE and packed commands, and additions that change nothing are not replicated",
+};
 
 const PARAMETERS: [Argument; 2] = [
     Argument::required(
@@ -21,7 +50,7 @@ const PARAMETERS: [Argument; 2] = [
         ArgumentKind::Block(|| {
             let rate = Argument::required(c"error_rate", ArgumentKind::Double);
             let capacity = Argument::required(c"capacity", ArgumentKind::Integer);
-            [rate, capacity].into_iter().chain(option_rows::arguments(Creator::Reserve)).collect()
+            [rate, capacity].into_iter().chain(option_row::arguments(OPTIONS, Verb::Reserve)).collect()
         }),
     ),
     Argument::alternative(c"LIKE", c"other", ArgumentKind::Key(1)),
@@ -32,7 +61,7 @@ const OPERATIONS: [Argument; 2] = [Argument::token(c"UNION", c"union"), Argument
 /// All commands, each declared once.
 pub(super) static COMMANDS: &[Command] = &[
     command! {
-        Reserve, reserve::reserve, Arity { min: 4, max: 4 + option_rows::max_arguments(Creator::Reserve) }, keys: Keys::AndLike,
+        Reserve, reserve::reserve, Arity { min: 4, max: 4 + option_row::max_arguments(OPTIONS, Verb::Reserve) }, keys: Keys::AndLike,
         access: Access::Update,
         fast: true,
         summary: c"Creates an empty Bloom filter.",
@@ -61,7 +90,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Adds items to a Bloom filter. Creates the filter with the given options if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
-        arguments: || option_rows::arguments(Creator::Insert).chain([option_rows::ITEMS]).collect(),
+        arguments: || option_row::arguments(OPTIONS, Verb::Insert).chain([ITEMS]).collect(),
     },
     command! {
         Addpacked, packed::addpacked, Arity::at_least(4),
@@ -69,7 +98,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Adds packed items to a Bloom filter. Creates the filter with default settings if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
-        arguments: || option_rows::arguments(Creator::Addpacked).chain(packing::ARGUMENTS).collect(),
+        arguments: || option_row::arguments(OPTIONS, Verb::Addpacked).chain(packing::ARGUMENTS).collect(),
     },
     command! {
         Exists, query::exists, Arity::exactly(3),
@@ -93,7 +122,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Tells for each of the packed items whether it was probably added to a Bloom filter, or certainly not.",
         complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
-        arguments: || [option_rows::COUNT].into_iter().chain(packing::ARGUMENTS).collect(),
+        arguments: || [packing::COUNT].into_iter().chain(packing::ARGUMENTS).collect(),
     },
     command! {
         Del, counting::del, Arity::exactly(3),
@@ -117,7 +146,7 @@ pub(super) static COMMANDS: &[Command] = &[
         fast: false,
         summary: c"Removes one occurrence of each of the packed items from a counting Bloom filter.",
         complexity: c"O(N), where N is the number of items",
-        arguments: || [option_rows::COUNT].into_iter().chain(packing::ARGUMENTS).collect(),
+        arguments: || [packing::COUNT].into_iter().chain(packing::ARGUMENTS).collect(),
     },
     command! {
         Count, counting::count, Arity::exactly(3),
@@ -192,7 +221,7 @@ pub(super) static COMMANDS: &[Command] = &[
         arguments: || vec![Argument::required(c"data", ArgumentKind::String)],
     },
     command! {
-        Import, import::import, Arity { min: 3, max: 5 }, keys: Keys::AndNew,
+        Import, |ctx, keyspace, args| import::import(ctx, keyspace, args, &IMPORTED), Arity { min: 3, max: 5 }, keys: Keys::AndNew,
         access: Access::Import,
         fast: false,
         summary: c"Copies a Bloom filter of another module into a filter of this module, a part at a time.",

@@ -1,7 +1,7 @@
 //! BF.LOAD: restores a valkey filter from the payload with which valkey-bloom writes it into an append-only file.
 
-use super::create::open_new;
 use crate::admission;
+use crate::commands::create::open_new;
 use crate::family::Verb;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};

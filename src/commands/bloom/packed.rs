@@ -7,22 +7,24 @@
 //! and one reply for all items.
 
 use super::add::add_all;
-use super::counting::remove_all;
-use super::item_flags::ItemFlags;
-use super::items::Items;
-use super::option_rows::{self, Creator};
-use super::packing::Packed;
-use super::query::{contains_all, time_for};
+use super::option_rows::OPTIONS;
+use super::packing::{self, Packed};
 use crate::admission;
+use crate::commands::counting::remove_all;
+use crate::commands::item_flags::ItemFlags;
+use crate::commands::items::Items;
+use crate::commands::option_row;
+use crate::commands::query::{contains_all, time_for};
+use crate::family::Verb;
 use crate::filter_key::ReadKey;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
 
-/// `BF.ADDPACKED key [option …] packing items`, with [options](option_rows).
+/// `BF.ADDPACKED key [option …] packing items`, with [options](OPTIONS).
 ///
 /// If an item does not fit, the reply is an array: the number of items before it, their bits, and the error.
 pub(super) fn addpacked(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    let (options, packed) = option_rows::parse(ctx, Creator::Addpacked, args, 2)?;
+    let (options, packed) = option_row::parse(ctx, OPTIONS, Verb::Addpacked, args, 2, packing::starts_with)?;
     let items = Packed::parse(packed)?;
     let mut flags = ItemFlags::new(ctx, items.len())?;
     let new = &mut flags.as_mut_slice()[..items.len()];
@@ -69,7 +71,7 @@ pub(super) fn delpacked(ctx: &Context, keyspace: Keyspace, args: Args) -> Result
 
 /// Parses `key [COUNT] packing items`.
 fn parse(args: Args) -> Result<(bool, Packed), Error> {
-    let count = option_rows::COUNT.starts_with(args.at(2).bytes());
+    let count = packing::COUNT.starts_with(args.at(2).bytes());
     let packed = args.from(if count { 3 } else { 2 });
     Ok((count, Packed::parse(packed)?))
 }

@@ -3,15 +3,15 @@
 use std::ffi::CStr;
 use std::num::NonZeroU64;
 
-use super::declaration::Argument;
-use super::query::time_for;
+use crate::commands::declaration::Argument;
+use crate::commands::query::time_for;
 use crate::configuration;
 use crate::family::Dialect;
 use crate::filter_key::ReadKey;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{LayerInfo, ValkeyFilter};
+use oxbloom_filter::internals::LayerInfo;
 
 /// A fact about a filter.
 struct Field {
@@ -40,13 +40,13 @@ const FIELDS: &[Field] = &[
         reply_number(ctx, filter.expansion().map(u64::from));
     }),
     field(c"ERROR", c"error", c"Error rate", |ctx, filter| ctx.reply_double(filter.error_rate())),
-    field(c"TIGHTENING", c"tightening", c"Tightening ratio", |ctx, filter| match scaling(filter) {
-        None => ctx.reply_null(),
-        Some(filter) => ctx.reply_double(filter.spec().tightening.get()),
+    field(c"TIGHTENING", c"tightening", c"Tightening ratio", |ctx, filter| {
+        let ratio = filter.tightening().filter(|_| scales(filter));
+        ratio.map_or_else(|| ctx.reply_null(), |ratio| ctx.reply_double(ratio.get()));
     }),
     field(c"MAXSCALEDCAPACITY", c"maxscaledcapacity", c"Max scaled capacity", |ctx, filter| {
         let limit = NonZeroU64::new(configuration::filter_memory_limit()).map_or(u64::MAX, NonZeroU64::get);
-        reply_number(ctx, scaling(filter).map(|filter| filter.max_capacity(limit)));
+        reply_number(ctx, filter.max_capacity(limit));
     }),
     field(c"SEED", c"seed", c"Seed", |ctx, filter| match filter.seed() {
         None => ctx.reply_null(),
@@ -75,14 +75,13 @@ const FIELDS: &[Field] = &[
         ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.rolling));
     }),
     field(c"OLDEST", c"oldest", c"Age of the oldest slice", |ctx, filter| {
-        let age = filter.windowed().and_then(|filter| filter.slices().age_at(ctx.now()));
-        reply_number(ctx, age.map(|age| age / 1000));
+        reply_number(ctx, filter.age_at(ctx.now()).map(|age| age / 1000));
     }),
 ];
 
-/// Returns the filter, if it is a valkey filter that grows.
-fn scaling(filter: &Filter) -> Option<&ValkeyFilter> {
-    filter.valkey().filter(|_| filter.expansion().is_some())
+/// Returns true if the filter grows with a tightening ratio.
+fn scales(filter: &Filter) -> bool {
+    filter.tightening().is_some() && filter.expansion().is_some()
 }
 
 fn reply_number(ctx: &Context, number: Option<u64>) {
@@ -118,7 +117,7 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     let is_valkey = ctx.dialect() == Dialect::ValkeyBloom;
     if args.len() == 2 && is_valkey {
-        let others: &[&str] = if scaling(filter).is_some() { &ONLY_OF_SCALING } else { &[] };
+        let others: &[&str] = if scales(filter) { &ONLY_OF_SCALING } else { &[] };
         ctx.reply_array(2 * (IN_VALKEY_REPLY.len() + others.len()));
         reply_fields(ctx, filter, IN_VALKEY_REPLY.iter().chain(others).filter_map(|token| find(token.as_bytes())));
         return Ok(());
@@ -137,7 +136,7 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     let field = find(token).ok_or(Error::UnknownInformation)?;
     // valkey-bloom replies with the bare fact, and does not know the last two of a filter that does not grow.
     if is_valkey {
-        if scaling(filter).is_none() && ONLY_OF_SCALING.iter().any(|name| token.eq_ignore_ascii_case(name.as_bytes())) {
+        if !scales(filter) && ONLY_OF_SCALING.iter().any(|name| token.eq_ignore_ascii_case(name.as_bytes())) {
             return Err(Error::UnknownInformation);
         }
         (field.reply)(ctx, filter);

@@ -4,8 +4,8 @@
 //! The result itself may have gigabytes. A merge that creates its destination is replicated with REPLACE, which also
 //! works if the destination exists on a replica.
 
-use super::declaration::numbered_keys;
 use crate::admission;
+use crate::commands::declaration::numbered_keys;
 use crate::family::Verb;
 use crate::filter_key::{KeyWithSources, WriteKey};
 use crate::reply_error::Error;

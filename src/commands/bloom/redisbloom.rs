@@ -1,34 +1,29 @@
-//! Parses commands from RedisBloom's replication stream or append-only file as RedisBloom does.
+//! Parses commands on Bloom filters from RedisBloom's replication stream or append-only file as RedisBloom does.
 //!
 //! RedisBloom replicates creations as its clients sent them, and accepts options that we reject. A replica must apply
 //! them anyway, or it would lose acknowledged items. All filters of such a stream become classic, whatever `bf.layout`
 //! says, so that all replicas agree, also after a restart.
 //!
 //! Our own stream is recognized by its commands. It has BF.INSERT only with AT, the time of an addition. It creates our
-//! own filters with a BF.RESERVE of more than seven arguments, a CF.RESERVE with all options, a header or a BF.MERGE, and
-//! classic filters with a header.
+//! own filters with a BF.RESERVE of more than seven arguments, a header or a BF.MERGE, and classic filters with a header.
 //! A command that creates a filter in any other way comes from RedisBloom.
 //!
 //! valkey-bloom replicates a creation as a BF.INSERT with all parameters, and so do we for valkey filters. It replicates
 //! later BF.INSERT as its clients sent them. These are recognized by the options that RedisBloom does not have; those
 //! without such an option are parsed like RedisBloom's, with numbers such as `+100` that only valkey-bloom accepts.
 
-use super::option_rows::positive;
-use super::options::Options;
-use crate::configuration::{self, RedisBloomVersion};
-use crate::family::{CUCKOO, Family};
+use super::options::{AskedKind, Options};
+use crate::commands::option_row::positive;
+use crate::configuration;
+use crate::configuration::bloom::RedisBloomVersion;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{ErrorRate, FilterKind};
+use oxbloom_filter::internals::ErrorRate;
 
 /// The maximum number of arguments of RedisBloom's BF.RESERVE, its name included. Ours has more: see
-/// [`replicated`](super::option_rows::replicated).
+/// [`replicated`](crate::commands::option_row::replicated).
 const MAX_RESERVE: usize = 7;
-
-/// The minimum number of arguments of our own CF.RESERVE in a stream: the command, the key, the capacity, and the values
-/// of six options with their names.
-const MIN_OUR_CUCKOO_RESERVE: usize = 3 + 2 * 6;
 
 /// The maximum error rate of filters in Redis 8.
 const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
@@ -49,74 +44,25 @@ pub(super) fn is_our_insert(args: Args) -> bool {
 
 /// Returns the arguments of the BF.INSERT with which valkey-bloom replicates the creation of a filter, if it is a valkey
 /// filter.
-pub(super) fn valkey_creation(filter: &Filter) -> Option<Vec<Vec<u8>>> {
-    let spec = filter.valkey()?.spec();
-    let capacity = filter.parameters().capacity;
+pub(in crate::commands) fn valkey_creation(filter: &Filter) -> Option<Vec<Vec<u8>>> {
+    let (seed, tightening) = (filter.valkey_seed()?, filter.tightening()?);
+    let parameters = filter.parameters();
     let mut arguments = Vec::new();
     let mut push = |name: &str, value: &[u8]| arguments.extend([name.as_bytes().to_vec(), value.to_vec()]);
-    push("CAPACITY", capacity.to_string().as_bytes());
-    push("ERROR", spec.error_rate.get().to_string().as_bytes());
-    push("TIGHTENING", spec.tightening.get().to_string().as_bytes());
-    push("SEED", &spec.seed);
-    match spec.expansion {
-        0 => arguments.push(b"NONSCALING".to_vec()),
-        expansion => push("EXPANSION", expansion.to_string().as_bytes()),
+    push("CAPACITY", parameters.capacity.to_string().as_bytes());
+    push("ERROR", parameters.error_rate.to_string().as_bytes());
+    push("TIGHTENING", tightening.get().to_string().as_bytes());
+    push("SEED", &seed);
+    match filter.expansion() {
+        None => arguments.push(b"NONSCALING".to_vec()),
+        Some(expansion) => push("EXPANSION", expansion.to_string().as_bytes()),
     }
     Some(arguments)
 }
 
-/// Returns true if oxbloom wrote this CF.RESERVE: it has all options, of which the last is the layout. RedisBloom's may
-/// have any, since it ignores those that it does not know.
-pub(super) fn is_our_cuckoo_reserve(args: Args) -> bool {
-    args.len() >= MIN_OUR_CUCKOO_RESERVE && args.at(args.len() - 2).is("LAYOUT")
-}
-
-/// Returns the default options of a family.
-pub(super) fn defaults(family: &Family) -> Options {
-    if *family == CUCKOO { of_cuckoo(Options::default()) } else { of_version(Options::default()) }
-}
-
-/// Parses `CF.RESERVE key capacity …`. As in RedisBloom, the first of equal options counts, unknown ones are ignored,
-/// and the key is also searched for options.
-pub(super) fn cuckoo_reserve(args: Args) -> Result<Options, Error> {
-    let number = |name: &str| {
-        let mut found = args.from(1).iter().skip_while(|arg| !arg.is(name)).skip(1);
-        found.next().and_then(Arg::integer)
-    };
-    Ok(of_cuckoo(Options {
-        capacity: Some(args.at(2).integer().and_then(positive).ok_or(Error::InsertBadCapacity)?),
-        bucket_size: number("BUCKETSIZE").and_then(|number| u16::try_from(number).ok()),
-        max_iterations: number("MAXITERATIONS").and_then(|number| u16::try_from(number).ok()),
-        expansion: number("EXPANSION").and_then(|number| u32::try_from(number).ok()),
-        ..Options::default()
-    }))
-}
-
-/// Parses `CF.INSERT key … ITEMS item …`. As in RedisBloom, options are recognized by their first letter, and the last
-/// of equal options counts.
-pub(super) fn cuckoo_insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
-    let mut options = Options::default();
-    let mut next = 2;
-    while next < args.len() {
-        let name = next;
-        next += 1;
-        match args.at(name).bytes().first().map(u8::to_ascii_lowercase) {
-            Some(b'i') => return Ok((of_cuckoo(options), args.from(next))),
-            Some(b'c') if next < args.len() => {
-                options.capacity = Some(args.at(next).integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
-                next += 1;
-            }
-            Some(b'n') => options.nocreate = true,
-            _ => return Err(Error::UnknownArgument(name as u32)),
-        }
-    }
-    Err(Error::WrongArity)
-}
-
-/// Makes the filter one of RedisBloom's.
-fn of_cuckoo(mut options: Options) -> Options {
-    options.kinds.add(FilterKind::Cuckoo);
-    options
+/// Returns the options of a filter that a command without options creates.
+pub(super) fn defaults() -> Options {
+    of_version(Options::default())
 }
 
 /// Parses `BF.RESERVE key error_rate capacity …`. As in RedisBloom, unknown arguments are ignored, and the key is also
@@ -165,11 +111,11 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
 
 /// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
 fn of_version(mut options: Options) -> Options {
-    options.kinds.add(FilterKind::Classic);
-    let error_rate = match configuration::redisbloom_version() {
+    let _ = options.ask_for(AskedKind::Classic);
+    let error_rate = match configuration::bloom::redisbloom_version() {
         RedisBloomVersion::RedisBloom2 => options.error_rate,
         RedisBloomVersion::Redis8 => {
-            let rate = options.error_rate.unwrap_or_else(configuration::error_rate);
+            let rate = options.error_rate.unwrap_or_else(configuration::bloom::error_rate);
             Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
         }
     };
@@ -180,7 +126,7 @@ fn of_version(mut options: Options) -> Options {
 /// filter of RedisBloom 2.8 breaks: every item is present. In the latter case, ours grows by 1 instead.
 fn expansion(value: Option<Arg>) -> Result<u32, Error> {
     let factor = value.ok_or(Error::NoExpansion)?.loose_integer().ok_or(Error::BadExpansion)?;
-    Ok(match (factor as u32, configuration::redisbloom_version()) {
+    Ok(match (factor as u32, configuration::bloom::redisbloom_version()) {
         (0, RedisBloomVersion::RedisBloom2) => 1,
         (factor, _) => factor,
     })

@@ -1,0 +1,149 @@
+//! Additions: the steps that all commands share which add items to a filter, and create it if it does not exist.
+
+use super::create::{create, expire_at};
+use crate::admission;
+use crate::family::Verb;
+use crate::filter_key::WriteKey;
+use crate::reply_error::Error;
+use crate::server::{Arg, Context, Keyspace, Server};
+use crate::statistics::{self, Footprint};
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{CreateParams, Hash, InsertOptions, Interrupted};
+
+/// The options of a command that creates filters of a family.
+pub(super) trait Creation: Default {
+    /// Returns the options of a command without any in a stream, whose filters are those of the module that wrote it.
+    fn of_stream() -> Self;
+
+    /// Rejects options that contradict an existing filter.
+    fn check_existing(&self, ctx: &Context, filter: &Filter) -> Result<(), Error>;
+
+    /// Returns false if the filter must exist.
+    fn may_create(&self) -> bool;
+
+    /// Returns the parameters of the filter to create, with defaults from the configuration.
+    fn params(&self, server: &Server) -> Result<CreateParams, Error>;
+
+    /// Returns the time at which the key of a new filter expires, in milliseconds since 1970.
+    fn expires_at(&self) -> Option<i64>;
+
+    /// Returns the arguments of the RESERVE that repeats the creation of a filter of our own on replicas, with `expiry`
+    /// after those that it requires.
+    fn replicated(filter: &Filter, expiry: Vec<String>) -> Vec<String>;
+}
+
+/// What additions did to a filter.
+#[derive(Clone, Copy)]
+pub(super) struct Change {
+    /// True if they changed it.
+    pub added: bool,
+    /// True if it forgot other items.
+    pub forgot: bool,
+}
+
+/// Adds items to the filter of a key. Creates the filter if it does not exist, unless the options forbid it. `insert`
+/// inserts the items, and replicates those that changed the filter. Then watchers and listeners are notified.
+///
+/// Always inlined, so that BF.ADD pays only for the steps that it needs.
+#[inline(always)]
+pub(super) fn add<'k, O: Creation>(
+    ctx: &Context,
+    mut keyspace: Keyspace<'k>,
+    name: Arg,
+    options: Option<&O>,
+    insert: impl FnOnce(WriteKey) -> Result<Change, Error>,
+) -> Result<(), Error> {
+    let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
+    let created = !key.has_filter();
+    if created {
+        key = create_and_open(ctx, name, key, options)?;
+    } else if let Some(options) = options
+        && let Some(filter) = key.filter()
+        && !ctx.is_replicated_or_loading()
+    {
+        options.check_existing(ctx, filter)?;
+    }
+    let change = insert(key);
+    if change.is_ok_and(|change| change.added) {
+        keyspace.notify_changed(ctx, name, Verb::Add);
+    }
+    if change.is_ok_and(|change| change.forgot) {
+        keyspace.notify_changed(ctx, name, Verb::Expire);
+    }
+    if created && let Some(time) = options.and_then(O::expires_at) {
+        expire_at(ctx, keyspace, name, time);
+    }
+    change.map(|_| ())
+}
+
+/// Creates the filter of a key, with default settings if there are no options, and opens the key again. The filter may
+/// already be gone, since its creation runs listeners. They are notified before items are added: the additions may fail
+/// as a whole.
+///
+/// Not inlined: inlined code would make BF.ADD save more registers on each call.
+#[cold]
+#[inline(never)]
+fn create_and_open<'k, O: Creation>(
+    ctx: &Context,
+    name: Arg,
+    key: WriteKey<'k>,
+    options: Option<&O>,
+) -> Result<WriteKey<'k>, Error> {
+    if options.is_some_and(|options| !options.may_create()) {
+        return Err(Error::NotFound);
+    }
+    let defaults = if ctx.is_replicated_or_loading() { O::of_stream() } else { O::default() };
+    let options = options.unwrap_or(&defaults);
+    let mut keyspace = create(ctx, name, key, options.params(ctx)?, options)?;
+    keyspace.notify_changed(ctx, name, Verb::Reserve);
+    WriteKey::open(keyspace, ctx, name)
+}
+
+/// Inserts items until one does not fit. Sets `new[i]` to whether item `i` was new, and `renewed[i]`, unless `renewed`
+/// is empty, to whether it was renewed. Returns the number of items handled, and the error of the next, if any.
+pub(super) fn insert_in_batches<'a>(
+    ctx: &Context,
+    filter: &mut Filter,
+    mut items: impl Iterator<Item = &'a [u8]>,
+    new: &mut [bool],
+    renewed: &mut [bool],
+    options: &InsertOptions,
+) -> (usize, Option<Error>) {
+    let mut handled = 0;
+    while handled < new.len() {
+        let batch = filter.prepare_batch(items.by_ref());
+        let renewed = renewed.get_mut(handled..).unwrap_or_default();
+        let (in_batch, failure) = insert_batch(ctx, filter, batch.hashes(), &mut new[handled..], renewed, options);
+        handled += in_batch;
+        if failure.is_some() {
+            return (handled, failure);
+        }
+    }
+    (handled, None)
+}
+
+/// Inserts the items of one batch, given by their hashes, as [`insert_in_batches`] does.
+pub(super) fn insert_batch(
+    ctx: &Context,
+    filter: &mut Filter,
+    hashes: &[Hash],
+    new: &mut [bool],
+    renewed: &mut [bool],
+    options: &InsertOptions,
+) -> (usize, Option<Error>) {
+    if filter.grows_in_small_steps() {
+        return admission::insert(ctx, filter, hashes, new, renewed, options);
+    }
+    // Admission costs time. So insert without it first, and admit memory only if the filter must grow. `renewed` is not
+    // needed: only filters that forget renew items, and these grow in small steps.
+    let inserted = filter.insert_hashes(hashes, new, &mut [], options, &mut |_bytes| false);
+    let Err(Interrupted { handled, error }) = inserted else { return (hashes.len(), None) };
+    if error == oxbloom_filter::Error::Full {
+        // Memory would not help.
+        statistics::on_insert(filter, Footprint::of(filter), false);
+        return (handled, Some(Error::Full));
+    }
+    let (hashes, new) = (&hashes[handled..], &mut new[handled..]);
+    let (more, failure) = admission::insert(ctx, filter, hashes, new, &mut [], options);
+    (handled + more, failure)
+}
