@@ -267,23 +267,15 @@ def copy_filter(job: Job, filter: Filter) -> bool:
 def copy_once(job: Job, filter: Filter) -> bool:
     """Tries to copy a filter. Returns False if it changed, or if a server was restarted."""
     key, temporary = filter.key, beside(filter.key, SUFFIX)
+    failure: Exception | None = None
     with insist(lambda: Watch(job.source.client, key)) as watch:
         before, header = runs(job, key), header_of(job.source, key, filter.kind)
         if not header:
             return False
-        failure: Exception | None = None
         try:
-            continued = load(job, filter, temporary, header, before)
-            if header_of(job.destination, temporary, filter.kind) != header:
-                failure = NotCopiedError("the copy is incomplete")
-            # The filter was not watched before the copy was continued.
-            elif (continued or job.options.verify) and not same_bits(job, filter, temporary):
-                if continued:
-                    return False
-                failure = NotCopiedError("the copy differs from the filter")
-            elif converts(job, filter):
-                ask(job.destination, "CF.CONVERT", temporary)
-        except ResponseError as error:
+            if not load_and_compare(job, filter, temporary, header, before):
+                return False
+        except (NotCopiedError, ResponseError) as error:
             failure = error
         expiry = expiry_of(job.source, key)
         if not watch.ends_unchanged() or runs(job, key) != before:
@@ -293,6 +285,23 @@ def copy_once(job: Job, filter: Filter) -> bool:
     if failure:
         raise failure
     return publish(job, key, temporary, expiry)
+
+
+def load_and_compare(
+    job: Job, filter: Filter, temporary: bytes, header: bytes, run_ids: list[str]
+) -> bool:
+    """Loads a filter into its temporary key. Returns False if it changed since an earlier run."""
+    continued = load(job, filter, temporary, header, run_ids)
+    if header_of(job.destination, temporary, filter.kind) != header:
+        raise NotCopiedError("the copy is incomplete")
+    # The filter was not watched before the copy was continued.
+    if (continued or job.options.verify) and not same_bits(job, filter, temporary):
+        if continued:
+            return False
+        raise NotCopiedError("the copy differs from the filter")
+    if converts(job, filter):
+        ask(job.destination, "CF.CONVERT", temporary)
+    return True
 
 
 def is_bad_header(error: Exception) -> bool:
