@@ -30,8 +30,12 @@ DESTINATION = OXBLOOM  # the module that loads the copies
 MIB = 1 << 20
 CHUNK = 16 * MIB  # the size of RedisBloom's chunks
 LARGE = b"large"
-LARGE_CAPACITY = 60_000_000  # at an error rate of 0.01: 83 MB
-LARGE_CHUNKS = 5
+# A Bloom filter of 83 MB, and a cuckoo filter of 67 MB.
+RESERVE_LARGE = {
+    "BF.": ("BF.RESERVE", LARGE, 0.01, 60_000_000),
+    "CF.": ("CF.RESERVE", LARGE, 60_000_000),
+}
+LARGE_CHUNKS = 5  # of the Bloom filter
 LARGE_ITEMS = [b"item %d" % number for number in range(3000)]
 
 
@@ -95,19 +99,22 @@ def ends(process: subprocess.Popen, status: int = 0) -> str:
 # --- Filters --------------------------------------------------------------------------------------
 
 
-def add(server: Server, key: bytes, items: list[bytes]) -> None:
+def add(server: Server, key: bytes, items: list[bytes], commands: str = "BF.") -> None:
     for first in range(0, len(items), 1000):
-        server.client.execute_command("BF.MADD", key, *items[first : first + 1000])
+        batch = items[first : first + 1000]
+        server.client.execute_command(commands + "INSERT", key, "ITEMS", *batch)
 
 
-def reserve_large(server: Server) -> None:
-    server.client.execute_command("BF.RESERVE", LARGE, 0.01, LARGE_CAPACITY)
-    add(server, LARGE, LARGE_ITEMS)
+def reserve_large(server: Server, commands: str = "BF.") -> None:
+    server.client.execute_command(*RESERVE_LARGE[commands])
+    add(server, LARGE, LARGE_ITEMS, commands)
 
 
-def assert_copied(source: Server, destination: Server, key: bytes, items: list[bytes]) -> None:
+def assert_copied(
+    source: Server, destination: Server, key: bytes, items: list[bytes], commands: str = "BF."
+) -> None:
     assert source.client.dump(key) == destination.client.dump(key) is not None
-    assert all(destination.client.execute_command("BF.MEXISTS", key, *items))
+    assert all(destination.client.execute_command(commands + "MEXISTS", key, *items))
 
 
 # --- What is copied -------------------------------------------------------------------------------
@@ -217,9 +224,11 @@ def test_verify_finds_other_bits_under_the_same_header(tool, source, destination
 # --- Interruptions --------------------------------------------------------------------------------
 
 
-def stop_after_two_chunks(tool: Tool, source: Server, gate: Gate) -> subprocess.Popen:
+def stop_after_two_chunks(
+    tool: Tool, source: Server, gate: Gate, commands: str = "BF."
+) -> subprocess.Popen:
     """Starts the tool, which then waits in the middle of the third chunk."""
-    reserve_large(source)
+    reserve_large(source, commands)
     process = tool.start(source.url, gate.url)
     gate.open_and_wait(2 * CHUNK + CHUNK // 2)
     assert len(tool.records()) == 2
@@ -309,28 +318,35 @@ def test_nothing_is_missing_if_the_source_crashes(tool, source, destination, gat
 # --- Filters that change --------------------------------------------------------------------------
 
 
-def test_a_filter_that_changes_during_its_copy_is_copied_again(tool, source, destination, gate):
-    process = stop_after_two_chunks(tool, source, gate)
-    add(source, LARGE, [b"new %d" % number for number in range(100)])
+@pytest.mark.parametrize("commands", RESERVE_LARGE)
+def test_a_filter_that_changes_during_its_copy_is_copied_again(
+    tool, source, destination, gate, commands
+):
+    process = stop_after_two_chunks(tool, source, gate, commands)
+    new = [b"new %d" % number for number in range(100)]
+    add(source, LARGE, new, commands)
     gate.open()
     assert "copied 1 filters" in ends(process)
-    assert destination.chunks_loaded() == 2 * (1 + LARGE_CHUNKS)
-    assert_copied(source, destination, LARGE, [b"new %d" % number for number in range(100)])
+    assert commands == "CF." or destination.chunks_loaded() == 2 * (1 + LARGE_CHUNKS)
+    assert_copied(source, destination, LARGE, new, commands)
 
 
 @pytest.mark.parametrize(
     "killed", [False, True], ids=["while it is copied", "after an interruption"]
 )
-def test_a_filter_whose_header_comes_back_is_copied_again(tool, source, destination, gate, killed):
-    process = stop_after_two_chunks(tool, source, gate)
+@pytest.mark.parametrize("commands", RESERVE_LARGE)
+def test_a_filter_whose_header_comes_back_is_copied_again(
+    tool, source, destination, gate, commands, killed
+):
+    process = stop_after_two_chunks(tool, source, gate, commands)
     others = [b"other %d" % number for number in range(10_000)]
+    header = source.client.execute_command(commands + "SCANDUMP", LARGE, 0)
     source.client.delete(LARGE)
-    source.client.execute_command("BF.RESERVE", LARGE, 0.01, LARGE_CAPACITY)
-    header = source.client.execute_command("BF.SCANDUMP", LARGE, 0)
+    source.client.execute_command(*RESERVE_LARGE[commands])
     count = 0
-    while count < len(LARGE_ITEMS):
-        count += source.client.execute_command("BF.ADD", LARGE, others[count])
-    assert source.client.execute_command("BF.SCANDUMP", LARGE, 0) != header
+    while source.client.execute_command(commands + "SCANDUMP", LARGE, 0) != header:
+        source.client.execute_command(commands + "ADD", LARGE, others[count])
+        count += 1
     if killed:
         ends_killed(process)
         gate.drop_connections()
@@ -338,7 +354,7 @@ def test_a_filter_whose_header_comes_back_is_copied_again(tool, source, destinat
     else:
         gate.open()
         ends(process)
-    assert_copied(source, destination, LARGE, others[:count])
+    assert_copied(source, destination, LARGE, others[:count], commands)
 
 
 def test_a_filter_that_keeps_changing_is_reported_and_leaves_no_key(

@@ -131,6 +131,29 @@ def test_a_filter_that_changes_during_a_load_is_read_again(server: Server):
         assert len(loaded) == server.client.execute_command("BF.CARD", name)
 
 
+def test_a_filter_whose_header_comes_back_during_a_load_is_read_again(server: Server):
+    """The chunks of a classic filter do not tell which filter they are of."""
+    send = server.client.execute_command
+
+    def create(name: str) -> bytes:
+        send("DEL", "key")
+        send("BF.RESERVE", "key", 0.01, 20_000_000, "LAYOUT", "classic")
+        send("BF.MADD", "key", *(f"{name} {number}" for number in range(1000)))
+        return send("BF.SCANDUMP", "key", 0)[1]
+
+    header = create("old")
+    done: list[int] = []
+
+    def replace(*_: int) -> None:
+        done.append(1)
+        if len(done) == 2:  # after the header and the first of two chunks
+            assert create("new") == header
+
+    loaded = BloomFilter.load_from(server.client, "key", progress=replace)
+    assert len(done) == 6
+    assert loaded == BloomFilter.load(send("DUMP", "key"))
+
+
 def test_loading_a_filter_that_keeps_changing_fails(server: Server):
     filled("grown")[0].save_to(server.client, "key")
     numbers = iter(range(1_000_000))
