@@ -25,7 +25,7 @@ use crate::sizing::either;
 use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
 use crate::table::{AddOutcome, END, Payload, Position, Sample, SliceAddition, Stamps, Table};
 use crate::window::Window;
-use slices::{Slices, Step, in_both};
+use slices::{Moment, Slices, Step, in_both};
 
 /// The index of the first table, for the expected items, in arrays with an element for each table.
 const EXPECTED: usize = 0;
@@ -119,29 +119,14 @@ impl WindowedFilter {
     /// Inserts an item. An item that is present and is not renewed changes nothing.
     #[inline]
     fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<AddOutcome, Error> {
-        let now = options.now;
-        let forgotten_before = self.slices.forgotten_at(now);
-        let is_full = self.slices.items_at(now)[EXPECTED] >= self.slices.room();
-        let is_rolling = self.slices.window().rolling;
-        let known_in = self.table_of(hash, forgotten_before, is_full);
+        let now = self.slices.at(options.now);
+        let known_in = self.table_of(hash, now);
         let refresh = self.renews(options);
         if known_in.is_some() && !refresh {
             return Ok(AddOutcome::Unchanged);
         }
-
-        // Only a new item in a filter that rolls takes the place of others.
-        let takes_room = is_rolling && known_in.is_none();
-        let spare = if takes_room { self.slices.room().saturating_sub(1) } else { u64::MAX };
-        let Step { forgotten, slice } = self.slices.step(now, options.lifetime, spare).ok_or(Error::CannotGrow)?;
-        let table_index = match (known_in, self.spec.growth) {
-            (Some(table_index), _) => table_index,
-            // A filter that rolls has just made room.
-            (None, _) if !is_full || is_rolling => EXPECTED,
-            (None, Growth::By(_)) => OVERFLOW,
-            (None, Growth::Fixed) => return Err(Error::Full),
-        };
-
-        let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh };
+        let (table_index, Step { forgotten, slice }) = self.destination(known_in, now, options)?;
+        let addition = SliceAddition { forgotten_before: now.forgotten, forgotten_after: forgotten, slice, refresh };
         let added = match table_index {
             EXPECTED => self.expected.add_to_slice(hash, addition, admit),
             _ => self.add_to_overflow(hash, addition, admit),
@@ -156,7 +141,7 @@ impl WindowedFilter {
         if !has_changed {
             return added;
         }
-        self.advance_to(now);
+        self.advance_to(options.now);
         if let AddOutcome::Moved(from) = added? {
             self.slices.remove(from, table_index);
         }
@@ -164,6 +149,36 @@ impl WindowedFilter {
         self.history = self.history.wrapping_add(hash.second);
         self.sweep();
         added
+    }
+
+    /// Returns where an item goes now, which is the table that it is known in, if there is one: the index of the table,
+    /// and the slice.
+    #[inline(always)]
+    fn destination(
+        &self,
+        known_in: Option<usize>,
+        now: Moment,
+        options: &InsertOptions,
+    ) -> Result<(usize, Step), Error> {
+        let is_rolling = self.slices.window().rolling;
+        // Only a new item in a filter that rolls takes the place of others.
+        let takes_room = is_rolling && known_in.is_none();
+        let spare = if takes_room { self.slices.room().saturating_sub(1) } else { u64::MAX };
+        let step = self.slices.step(now, options.lifetime, spare).ok_or(Error::CannotGrow)?;
+        let table_index = match (known_in, self.spec.growth) {
+            (Some(table_index), _) => table_index,
+            // A filter that rolls has just made room.
+            (None, _) if !self.is_full(now) || is_rolling => EXPECTED,
+            (None, Growth::By(_)) => OVERFLOW,
+            (None, Growth::Fixed) => return Err(Error::Full),
+        };
+        Ok((table_index, step))
+    }
+
+    /// Returns true if the first table has as many items as it is meant for.
+    #[inline(always)]
+    fn is_full(&self, now: Moment) -> bool {
+        now.items[EXPECTED] >= self.slices.room()
     }
 
     /// Returns true if an addition with these options renews an item that is present.
@@ -179,14 +194,14 @@ impl WindowedFilter {
     /// Returns the index of the table that remembers an item. Does not search the first table if a new item would fit
     /// there: the table then treats it in the same way, new or not.
     #[inline(always)]
-    fn table_of(&self, hash: Hash, forgotten: u64, is_full: bool) -> Option<usize> {
-        if self.overflow.as_ref().is_some_and(|table| table.remembers(hash, forgotten)) {
+    fn table_of(&self, hash: Hash, now: Moment) -> Option<usize> {
+        if self.overflow.as_ref().is_some_and(|table| table.remembers(hash, now.forgotten)) {
             return Some(OVERFLOW);
         }
         let Window { rolling, length, .. } = self.slices.window();
         // A filter that rolls by number always has room: it forgets by full slices alone.
-        let may_not_fit = if rolling { length.is_some() } else { is_full };
-        (may_not_fit && self.expected.remembers(hash, forgotten)).then_some(EXPECTED)
+        let may_not_fit = if rolling { length.is_some() } else { self.is_full(now) };
+        (may_not_fit && self.expected.remembers(hash, now.forgotten)).then_some(EXPECTED)
     }
 
     /// Adds an item to the overflow table. The first such item creates the table.
@@ -280,7 +295,7 @@ impl Kind for WindowedFilter {
     }
 
     fn items_at(&self, now: u64) -> u64 {
-        in_both(self.slices.items_at(now))
+        in_both(self.slices.at(now).items)
     }
 
     fn is_estimate(&self) -> Option<bool> {
@@ -316,7 +331,7 @@ impl Kind for WindowedFilter {
 
     fn false_positive_rate_at(&self, now: u64) -> f64 {
         let rate = |table: &Table, table_index| {
-            let remembered = self.slices.items_at(now)[table_index] as f64 / table.slots().max(1) as f64;
+            let remembered = self.slices.at(now).items[table_index] as f64 / table.slots().max(1) as f64;
             table.false_positive_rate() * remembered.min(1.0)
         };
         let of_expected = rate(&self.expected, EXPECTED);

@@ -101,6 +101,17 @@ pub struct Slices {
     ended_early: u64,
 }
 
+/// What is remembered at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The filter's time, in milliseconds since 1970.
+    pub time: u64,
+    /// The last slice that is forgotten.
+    pub forgotten: u64,
+    /// The number of remembered items in each table.
+    pub items: [u64; TABLES],
+}
+
 /// The effect of an addition on the slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -239,56 +250,58 @@ impl Slices {
         }
     }
 
-    /// Returns the slices that are remembered at a time of the clock, the oldest first.
-    pub fn remembered_at(&self, clock: u64) -> &[Slice] {
-        let over = self.forgotten_at(clock).saturating_sub(self.forgotten).min(self.len as u64);
-        &self.remembered()[over as usize..]
+    /// Returns what is remembered at a time of the clock.
+    #[inline]
+    pub fn at(&self, clock: u64) -> Moment {
+        let forgotten = self.forgotten_at(clock);
+        let items = if forgotten == self.forgotten { self.totals } else { sum(self.remembered_after(forgotten)) };
+        Moment { time: self.time(clock), forgotten, items }
     }
 
-    /// Returns the number of remembered items in each table at a time of the clock.
-    #[inline]
-    pub fn items_at(&self, clock: u64) -> [u64; TABLES] {
-        if self.forgotten_at(clock) == self.forgotten { self.totals } else { sum(self.remembered_at(clock)) }
+    /// Returns the remembered slices after the forgotten ones, the oldest first.
+    fn remembered_after(&self, forgotten: u64) -> &[Slice] {
+        let over = forgotten.saturating_sub(self.forgotten).min(self.len as u64);
+        &self.remembered()[over as usize..]
     }
 
     /// Returns an upper bound for the age of the oldest remembered item, in milliseconds. Returns `None` if there are
     /// no items, or time does not matter.
     pub fn age_at(&self, clock: u64) -> Option<u64> {
         let length = self.window.length?.get();
-        let oldest = self.remembered_at(clock).iter().find(|slice| slice.total() > 0)?;
+        let oldest = self.remembered_after(self.forgotten_at(clock)).iter().find(|slice| slice.total() > 0)?;
         let began = oldest.until.saturating_sub(length.saturating_add(self.slice_length.get()));
         Some(self.time(clock).saturating_sub(began))
     }
 
-    /// Returns the effect of adding an item that is to be remembered for `lifetime` milliseconds, at most the length of
-    /// the window. `None` stands for the length of the window. `room` is the number of other items that may be
+    /// Returns the effect of adding an item now that is to be remembered for `lifetime` milliseconds, at most the length
+    /// of the window. `None` stands for the length of the window. `room` is the number of other items that may be
     /// remembered. Returns `None` if there is no slice for the item.
     #[inline]
-    pub fn step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Option<Step> {
-        let step = self.unchecked_step(clock, lifetime, room);
+    pub fn step(&self, now: Moment, lifetime: Option<NonZeroU64>, room: u64) -> Option<Step> {
+        let step = self.unchecked_step(now, lifetime, room);
         let is_numbered = !self.window.rolling || step.slice <= MAX_SLICE;
         let has_room = self.totals.iter().all(|&items| items < MAX_ITEMS);
         (is_numbered && has_room).then_some(step)
     }
 
     #[inline]
-    fn unchecked_step(&self, clock: u64, lifetime: Option<NonZeroU64>, room: u64) -> Step {
+    fn unchecked_step(&self, now: Moment, lifetime: Option<NonZeroU64>, room: u64) -> Step {
         match self.window {
             Window { length: Some(whole), rolling: false, .. } => {
                 // A master of another version may send a lifetime that is longer than the window.
-                self.step_by_time(clock, lifetime.unwrap_or(whole).min(whole))
+                self.step_by_time(now, lifetime.unwrap_or(whole).min(whole))
             }
             Window { length: None, .. } => self.step_by_number(),
-            Window { length: Some(_), rolling: true, .. } => self.step_by_both(clock, room),
+            Window { length: Some(_), rolling: true, .. } => self.step_by_both(now, room),
         }
     }
 
     /// Returns the step in a filter that forgets by time: the item goes into the first slice that is remembered for its
     /// whole lifetime.
     #[inline]
-    fn step_by_time(&self, clock: u64, lifetime: NonZeroU64) -> Step {
-        let until = self.time(clock).saturating_add(lifetime.get());
-        Step { forgotten: self.forgotten_at(clock), slice: until.div_ceil(self.slice_length.get()) }
+    fn step_by_time(&self, now: Moment, lifetime: NonZeroU64) -> Step {
+        let until = now.time.saturating_add(lifetime.get());
+        Step { forgotten: now.forgotten, slice: until.div_ceil(self.slice_length.get()) }
     }
 
     /// Returns the step in a filter that forgets by number: the item goes into the newest slice, or the next one if
@@ -321,10 +334,10 @@ impl Slices {
     /// Returns the step in a filter that forgets by time and by number: the item goes into the newest slice, or the
     /// next one if the time of that is over or it is full.
     #[inline]
-    fn step_by_both(&self, clock: u64, room: u64) -> Step {
-        let all = self.remembered_at(clock);
+    fn step_by_both(&self, now: Moment, room: u64) -> Step {
+        let all = self.remembered_after(now.forgotten);
         let mut left = all;
-        let mut remembered = in_both(self.items_at(clock));
+        let mut remembered = in_both(now.items);
         while let [oldest, others @ ..] = left {
             // An empty slice holds nothing, and only uses up the number of slices. The newest one may still get items.
             let is_useless = oldest.total() == 0 && !others.is_empty();
@@ -335,16 +348,16 @@ impl Slices {
             remembered = remembered.saturating_sub(oldest.total());
         }
         let count = all.len().saturating_sub(left.len()) as u64;
-        let forgotten = self.forgotten_at(clock).saturating_add(count);
+        let forgotten = now.forgotten.saturating_add(count);
 
-        let begins = left.last().is_none_or(|newest| self.ends(newest, left, clock));
+        let begins = left.last().is_none_or(|newest| self.ends(newest, left, now.time));
         Step { forgotten, slice: forgotten.saturating_add(left.len() as u64).saturating_add(begins.into()) }
     }
 
     /// Returns true if the newest of some slices takes no more items, in a filter that forgets by time and by number.
     #[inline]
-    fn ends(&self, newest: &Slice, slices: &[Slice], clock: u64) -> bool {
-        if newest.until < self.end_if_begun(self.time(clock)) {
+    fn ends(&self, newest: &Slice, slices: &[Slice], time: u64) -> bool {
+        if newest.until < self.end_if_begun(time) {
             return true;
         }
         // Slices that end at the same time began early. At the limit, the newest one gets more items than its share.
@@ -462,7 +475,8 @@ mod tests {
 
     /// Adds an item at a time. Returns the slice that gets it.
     fn add(slices: &mut Slices, clock: u64) -> u64 {
-        let Step { forgotten, slice } = slices.step(clock, None, slices.room().saturating_sub(1)).expect("a step");
+        let Step { forgotten, slice } =
+            slices.step(slices.at(clock), None, slices.room().saturating_sub(1)).expect("a step");
         slices.advance(clock, forgotten);
         slices.add(slice, 0);
         slice
