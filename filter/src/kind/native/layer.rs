@@ -122,16 +122,18 @@ impl BlockedLayer {
     /// Returns true if the item may have been inserted.
     #[inline]
     pub fn contains(&self, hash: Hash) -> bool {
-        let mut found = [false];
-        self.contains_hashes(&[hash], &mut found);
-        found == [true]
+        if self.array.is_of_lines() {
+            lines::contains(self.array.lines(), self.array.pattern(), hash)
+        } else {
+            self.small_contains(hash)
+        }
     }
 
     /// Sets `found[i]` to whether the item of `hashes[i]` may have been inserted.
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
         if self.array.is_of_lines() {
-            lines::contain(self.array.lines(), self.array.pattern(), hashes, found);
+            lines::contains_hashes(self.array.lines(), self.array.pattern(), hashes, found);
         } else {
             found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = self.small_contains(hash));
         }

@@ -14,9 +14,21 @@ use crate::hash::Hash;
 use crate::line::Line;
 use crate::probe::{PROBE_BITS, PROBES_PER_WORD, ProbePattern};
 
+/// Returns true if the item may have been inserted.
+#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
+pub(super) fn contains(lines: &[Line], pattern: ProbePattern, hash: Hash) -> bool {
+    let probes = pattern.first_probes().min(PROBES_PER_WORD);
+    let line = &lines[pattern.first_block_of(hash, lines.len())];
+    let begins = match_target! {
+        "x86_64+avx2+bmi1+bmi2+lzcnt+popcnt" => avx2::are_set(line, hash.second, probes),
+        _ => are_set(line, hash, probes),
+    };
+    begins && (probes == pattern.probes() || others_are_set(lines, pattern, hash))
+}
+
 /// Sets `found[i]` to whether the item of `hashes[i]` may have been inserted.
 #[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
-pub(super) fn contain(lines: &[Line], pattern: ProbePattern, hashes: &[Hash], found: &mut [bool]) {
+pub(super) fn contains_hashes(lines: &[Line], pattern: ProbePattern, hashes: &[Hash], found: &mut [bool]) {
     let probes = pattern.first_probes().min(PROBES_PER_WORD);
     for (found, &hash) in found.iter_mut().zip(hashes) {
         let line = &lines[pattern.first_block_of(hash, lines.len())];
@@ -90,7 +102,7 @@ fn are_set(line: &Line, hash: Hash, probes: u8) -> bool {
     all
 }
 
-/// Returns true if the positions of an item are set that [`contain`] does not test itself.
+/// Returns true if the positions of an item are set that [`contains`] does not test itself.
 ///
 /// Not inlined: most layers have one block and at most seven probes per item, and most misses end there.
 #[inline(never)]
@@ -232,8 +244,9 @@ mod tests {
                 let bits: Vec<bool> = line.view_bits::<Lsb0>().iter().by_vals().collect();
                 prop_assert_eq!(&bits[..], &expected[..]);
             }
-            contain(&lines, pattern, &hashes, &mut new);
+            contains_hashes(&lines, pattern, &hashes, &mut new);
             prop_assert!(new.iter().all(|&found| found));
+            prop_assert!(hashes.iter().all(|&hash| contains(&lines, pattern, hash)));
             prop_assert_eq!(insert(&mut lines, pattern, &hashes, &mut new), 0);
             // An item without one of its bits is absent.
             let other = Hash { first: other[0], second: other[1] };
@@ -242,8 +255,8 @@ mod tests {
             let (block, position) = bits[missing % bits.len()];
             lines[block].view_bits_mut::<Lsb0>().set(position, false);
             let mut found = [true];
-            contain(&lines, pattern, &[other], &mut found);
-            prop_assert!(!found[0]);
+            contains_hashes(&lines, pattern, &[other], &mut found);
+            prop_assert!(!found[0] && !contains(&lines, pattern, other));
         }
 
         #[test]
@@ -255,7 +268,7 @@ mod tests {
             let expected = are_set(&line, hash, probes);
             let mut found = [!expected];
             let shape = BlockShape { blocks: 1, words: WORDS_PER_LINE, blocks_per_item: 1, probes: probes.max(1) };
-            contain(&[line], ProbePattern::new(shape), &[hash], &mut found);
+            contains_hashes(&[line], ProbePattern::new(shape), &[hash], &mut found);
             prop_assert!(probes == 0 || found[0] == expected);
         }
     }
