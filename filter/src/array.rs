@@ -171,24 +171,6 @@ impl<const N: usize, T> Array<N, T> {
     }
 }
 
-/// Tells the processor to load the cache line of an address into its cache. An invalid address has no effect.
-#[inline(always)]
-pub(crate) fn prefetch<T>(address: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch is a hint; it does not fault whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above; `prfm` reads no register but its address and writes none.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
-}
-
 /// Returns the offset of the first element from the start of its allocation.
 fn padding(base: NonNull<u8>, padded: bool) -> u8 {
     if padded { base.align_offset(LINE) as u8 } else { 0 }

@@ -11,7 +11,8 @@
 
 use std::ptr::NonNull;
 
-use crate::array::{WORD, Words, prefetch};
+use crate::arch::prefetch;
+use crate::array::{WORD, Words};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::line::Line;

@@ -1,10 +1,8 @@
 //! Layers of bits, in native and classic filters.
 //!
-//! Whole layers are combined and counted byte by byte. The compiler vectorizes that. These functions are compiled
-//! twice, for any processor and for processors with AVX2, and the program chooses at run time.
+//! Whole layers are combined and counted byte by byte. The compiler vectorizes that.
 
-use multiversion::multiversion;
-
+use crate::arch::{Processor, versioned};
 use crate::item_count::MergeOp;
 use crate::line::{LINE, Line, count_ones};
 use crate::table::Table;
@@ -41,9 +39,15 @@ pub(crate) fn combine_bits<'a>(
     (changed, set_bits)
 }
 
-/// Combines `target` with `source`. Returns true if `target` changed.
-#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
-fn combine(target: &mut [u8], source: &[u8], op: MergeOp) -> bool {
+versioned! {
+    /// Combines `target` with `source`. Returns true if `target` changed.
+    fn combine(target: &mut [u8], source: &[u8], op: MergeOp) -> bool = combine_with;
+    /// Returns the number of bits that are set, for many bytes.
+    fn count_ones_of_part(part: &[u8]) -> u64 = count_ones_with;
+}
+
+#[inline(always)]
+fn combine_with(target: &mut [u8], _: impl Processor, source: &[u8], op: MergeOp) -> bool {
     match op {
         MergeOp::Union => combine_lines(target, source, |one, other| one | other),
         MergeOp::Intersection => combine_lines(target, source, |one, other| one & other),
@@ -71,9 +75,8 @@ fn combine_lines(target: &mut [u8], source: &[u8], op: impl Fn(u8, u8) -> u8) ->
     changed
 }
 
-/// Returns the number of bits that are set, for many bytes.
-#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
-fn count_ones_of_part(part: &[u8]) -> u64 {
+#[inline(always)]
+fn count_ones_with(part: &[u8], _: impl Processor) -> u64 {
     count_ones(part)
 }
 

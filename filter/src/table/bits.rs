@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::arch::Processor;
 use crate::array::WORD;
 
 /// The number of bytes after the last field of a slice. With them, a word can be read from any byte of a field.
@@ -128,138 +129,29 @@ fn words_up_to(bytes: &mut [u8], base: usize, end: usize) -> (&mut [[u8; 8]], u6
     (words, low_bits_up_to_64((length as u32 - 1) % u64::BITS + 1))
 }
 
-/// Finds set bits of a word by their rank.
-pub(super) trait Select {
-    /// Returns the position of set bit number `rank`, counted from 0. The word has such a bit.
-    fn select(word: u64, rank: u32) -> u32;
-
-    /// Returns a word with the lowest bits of `bits`, in order, at the positions that are set in `mask`, and clear bits
-    /// at all others.
-    fn deposit(bits: u64, mask: u64) -> u64;
-
-    /// Returns the bits of a word at the positions that are set in `mask`, in order, as the lowest bits.
-    fn extract(word: u64, mask: u64) -> u64;
-}
-
-/// The selection for any processor. It counts bits byte by byte, and then bit by bit (Vigna 2008, "Broadword
-/// Implementation of Rank/Select Queries").
-pub(super) struct Broadword;
-
-impl Select for Broadword {
-    #[inline(always)]
-    fn select(word: u64, rank: u32) -> u32 {
-        const ONES: u64 = 0x0101_0101_0101_0101;
-        const TOPS: u64 = 0x8080_8080_8080_8080;
-        debug_assert!(rank < word.count_ones(), "bit {rank} of {word:x}");
-        let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
-        let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
-        let bytes = (fours + (fours >> 4)) & 0x0F0F_0F0F_0F0F_0F0F;
-        // Byte i holds the number of bits in the bytes up to i, at most 64.
-        let up_to = bytes.wrapping_mul(ONES);
-        let exceeding = (up_to | TOPS).wrapping_sub(u64::from(rank + 1).wrapping_mul(ONES)) & TOPS;
-        let byte = exceeding.trailing_zeros() & !7;
-        let before = (up_to << 8 >> byte) as u32 & 0xFF;
-        let mut left = word >> byte & 0xFF;
-        for _ in before..rank {
-            left &= left - 1;
-        }
-        byte + left.trailing_zeros()
-    }
-
-    #[inline(always)]
-    fn deposit(bits: u64, mask: u64) -> u64 {
-        positions(mask).enumerate().fold(0, |word, (index, position)| word | (bits >> index & 1) << position)
-    }
-
-    #[inline(always)]
-    fn extract(word: u64, mask: u64) -> u64 {
-        // Moves each bit down by the number of clear bits of the mask below it, one binary digit of that number after
-        // the other (Warren, "Hacker's Delight", 7-4).
-        let mut word = word & mask;
-        let mut mask = mask;
-        let mut clear = !mask << 1;
-        for by in [1, 2, 4, 8, 16, 32] {
-            let odd = [1, 2, 4, 8, 16, 32].into_iter().fold(clear, |parity, shift| parity ^ parity << shift);
-            let moved = odd & mask;
-            // The bits that have moved may stay in the mask, since the word has none there any more.
-            mask |= moved >> by;
-            word = word & !moved | (word & moved) >> by;
-            clear &= !odd;
-        }
-        word
-    }
-}
-
-/// Returns the positions of the set bits of a word, in order.
-#[inline(always)]
-pub(super) fn positions(mut word: u64) -> impl Iterator<Item = u32> {
-    std::iter::from_fn(move || {
-        let position = (word != 0).then(|| word.trailing_zeros())?;
-        word &= word - 1;
-        Some(position)
-    })
-}
-
-/// The selection for processors with BMI2. [`with_bmi2`] is the only way to get it.
-#[cfg(target_arch = "x86_64")]
-struct Bmi2;
-
-/// Returns the selection for processors with BMI2. Its type stays private, so that no other code can choose it.
-///
-/// # Safety
-///
-/// The processor must have BMI2.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub(super) unsafe fn with_bmi2() -> impl Select {
-    Bmi2
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Select for Bmi2 {
-    #[inline(always)]
-    fn select(word: u64, rank: u32) -> u32 {
-        debug_assert!(rank < word.count_ones(), "bit {rank} of {word:x}");
-        // SAFETY: who called `with_bmi2` promised that the processor has BMI2.
-        unsafe { std::arch::x86_64::_pdep_u64(1 << rank, word) }.trailing_zeros()
-    }
-
-    #[inline(always)]
-    fn deposit(bits: u64, mask: u64) -> u64 {
-        // SAFETY: as above.
-        unsafe { std::arch::x86_64::_pdep_u64(bits, mask) }
-    }
-
-    #[inline(always)]
-    fn extract(word: u64, mask: u64) -> u64 {
-        // SAFETY: as above.
-        unsafe { std::arch::x86_64::_pext_u64(word, mask) }
-    }
-}
-
 /// Returns the position of clear bit number `rank`, counted from 0, relative to byte `start`.
 #[inline(always)]
-pub(super) fn select_zero<S: Select>(bytes: &[u8], start: usize, rank: u32) -> usize {
+pub(super) fn select_zero<P: Processor>(bytes: &[u8], start: usize, rank: u32) -> usize {
     // The bit is mostly in the first or the second word, and a branch could not be predicted. So both words are read.
     let [first, second] = [!word(bytes, start), !word(bytes, start + WORD)];
     let in_first = first.count_ones();
     let is_later = rank >= in_first;
     let (zeros, rank) = if is_later { (second, rank - in_first) } else { (first, rank) };
     if rank < zeros.count_ones() {
-        return usize::from(is_later) * 64 + S::select(zeros, rank) as usize;
+        return usize::from(is_later) * 64 + P::select(zeros, rank) as usize;
     }
-    select_later_zero::<S>(bytes, start, rank - zeros.count_ones())
+    select_later_zero::<P>(bytes, start, rank - zeros.count_ones())
 }
 
 /// Continues [`select_zero`] after the first two words.
 #[inline(never)]
-fn select_later_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> usize {
+fn select_later_zero<P: Processor>(bytes: &[u8], start: usize, mut rank: u32) -> usize {
     let mut at = start + 2 * WORD;
     loop {
         let zeros = !word(bytes, at);
         let count = zeros.count_ones();
         if rank < count {
-            return (at - start) * 8 + S::select(zeros, rank) as usize;
+            return (at - start) * 8 + P::select(zeros, rank) as usize;
         }
         rank -= count;
         at += WORD;
@@ -269,9 +161,9 @@ fn select_later_zero<S: Select>(bytes: &[u8], start: usize, mut rank: u32) -> us
 /// Returns the bits of the word at byte `at` up to its `max_zeros`-th clear bit, or all 64 bits if the word has fewer
 /// clear bits. Also returns the number of these bits.
 #[inline(always)]
-pub(super) fn first_zeros<S: Select>(bytes: &[u8], at: usize, max_zeros: u32) -> (u64, u32) {
+pub(super) fn first_zeros<P: Processor>(bytes: &[u8], at: usize, max_zeros: u32) -> (u64, u32) {
     let word = word(bytes, at);
-    let length = if word.count_zeros() < max_zeros { u64::BITS } else { S::select(!word, max_zeros - 1) + 1 };
+    let length = if word.count_zeros() < max_zeros { u64::BITS } else { P::select(!word, max_zeros - 1) + 1 };
     (word & low_bits_up_to_64(length), length)
 }
 
@@ -355,6 +247,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::arch::Baseline;
 
     fn bit(bytes: &[u8], at: usize) -> bool {
         bytes[at / 8] >> (at % 8) & 1 == 1
@@ -416,35 +309,14 @@ mod tests {
             let bytes = padded(bytes);
             let zeros = (start * 8..64 * 8).filter(|&at| !bit(&bytes, at));
             for (rank, at) in zeros.enumerate() {
-                prop_assert_eq!(select_zero::<Broadword>(&bytes, start, rank as u32), at - start * 8);
-                #[cfg(target_arch = "x86_64")]
-                if is_x86_feature_detected!("bmi2") {
-                    prop_assert_eq!(select_zero::<Bmi2>(&bytes, start, rank as u32), at - start * 8);
-                }
-            }
-        }
-
-        #[test]
-        fn bits_are_deposited_and_extracted_in_order(word: u64, mask: u64) {
-            let positions: Vec<u32> = (0..64).filter(|position| mask >> position & 1 == 1).collect();
-            let (deposited, extracted) = (Broadword::deposit(word, mask), Broadword::extract(word, mask));
-            prop_assert_eq!(deposited & !mask, 0);
-            for (index, position) in positions.iter().enumerate() {
-                prop_assert_eq!(deposited >> position & 1, word >> index & 1);
-                prop_assert_eq!(extracted >> index & 1, word >> position & 1);
-            }
-            prop_assert_eq!(extracted.checked_shr(positions.len() as u32).unwrap_or(0), 0);
-            #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("bmi2") {
-                prop_assert_eq!(Bmi2::deposit(word, mask), deposited);
-                prop_assert_eq!(Bmi2::extract(word, mask), extracted);
+                prop_assert_eq!(select_zero::<Baseline>(&bytes, start, rank as u32), at - start * 8);
             }
         }
 
         #[test]
         fn first_zeros_end_with_the_last_of_them(bytes in prop::collection::vec(any::<u8>(), 8), most in 1u32..70) {
             let (all, bytes) = (u64::from_le_bytes(bytes[..].try_into().unwrap()), padded(bytes));
-            let (bits, length) = first_zeros::<Broadword>(&bytes, 0, most);
+            let (bits, length) = first_zeros::<Baseline>(&bytes, 0, most);
             let zeros = all.count_zeros().min(most);
             prop_assert_eq!(length - bits.count_ones(), zeros);
             prop_assert!(length == 64 || zeros == most && all >> (length - 1) & 1 == 0);

@@ -4,12 +4,12 @@
 //! [`Table::sweep`] reaches its group. Forgetting many items at once therefore slows no operation down.
 
 use super::Table;
-use super::bits::{Broadword, Select};
 use super::directory::Bucket as _;
 use super::entry::{Payload, Stamps};
 use super::growth::{must_double, should_shrink};
 use super::path::Path;
 use super::stored::{END, Position, path_at};
+use crate::arch::{Baseline, Processor, versioned};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::memory::Admit;
@@ -39,26 +39,26 @@ pub struct SliceAddition {
     pub refresh: bool,
 }
 
-dispatched! {
-    /// Returns true if the item may be in a slice after `forgotten`.
-    pub fn remembers(table: &Table, hash: Hash, forgotten: u64) -> bool = remembers_with;
-    /// Does the same as [`find_more`](Table::find_more), for items in slices after `forgotten`.
-    pub fn find_more_remembered(
-        table: &Table, hashes: &[Hash], found: &mut [bool], forgotten: u64
-    ) = find_more_remembered_with;
-    /// Adds an item to a slice. An item that is present moves only if `addition.refresh` is set and its slice is
-    /// earlier.
-    ///
-    /// # Errors
-    ///
-    /// The same as for [`add`](Table::add). A failed addition changes nothing, unless forgotten slots were dropped
-    /// before an allocation failed.
-    pub fn add_to_slice(
-        table: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>
-    ) -> Result<AddOutcome, Error> = add_to_slice_with;
-}
-
 impl Table {
+    versioned! {
+        /// Returns true if the item may be in a slice after `forgotten`.
+        pub fn remembers(self: &Table, hash: Hash, forgotten: u64) -> bool = Table::remembers_with;
+        /// Does the same as [`find_more`](Table::find_more), for items in slices after `forgotten`.
+        pub fn find_more_remembered(
+            self: &Table, hashes: &[Hash], found: &mut [bool], forgotten: u64
+        ) = Table::find_more_remembered_with;
+        /// Adds an item to a slice. An item that is present moves only if `addition.refresh` is set and its slice is
+        /// earlier.
+        ///
+        /// # Errors
+        ///
+        /// The same as for [`add`](Table::add). A failed addition changes nothing, unless forgotten slots were dropped
+        /// before an allocation failed.
+        pub fn add_to_slice(
+            self: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>
+        ) -> Result<AddOutcome, Error> = Table::add_to_slice_with;
+    }
+
     /// Returns the last slice that was forgotten when the table was last written to, or 0 if the table does not forget.
     pub fn forgotten(&self) -> u64 {
         match self.payload {
@@ -85,28 +85,28 @@ impl Table {
     }
 
     #[inline(always)]
-    fn remembers_with<S: Select>(&self, _select: S, hash: Hash, forgotten: u64) -> bool {
+    fn remembers_with<P: Processor>(&self, _: P, hash: Hash, forgotten: u64) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
         segment.prefetch_estimated(segment.group(path));
         let address = segment.address(path, self.suffix_bits());
         let matches = |value| self.addressing.matches(value, address.remainder);
-        segment.run::<S>(address).is_some_and(|run| segment.remembers_any(&run, forgotten, matches))
+        segment.run::<P>(address).is_some_and(|run| segment.remembers_any(&run, forgotten, matches))
     }
 
     #[inline(always)]
-    fn find_more_remembered_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
+    fn find_more_remembered_with<P: Processor>(&self, _: P, hashes: &[Hash], found: &mut [bool], forgotten: u64) {
         let addressing = self.addressing;
         let is_wanted = |found: &bool| !found;
-        self.for_each_run::<S, _>(hashes, found, is_wanted, |found, segment, run, remainder| {
+        self.for_each_run::<P, _>(hashes, found, is_wanted, |found, segment, run, remainder| {
             *found = segment.remembers_any(&run, forgotten, |value| addressing.matches(value, remainder));
         });
     }
 
     #[inline(always)]
-    fn add_to_slice_with<S: Select>(
+    fn add_to_slice_with<P: Processor>(
         &mut self,
-        _select: S,
+        _: P,
         hash: Hash,
         addition: SliceAddition,
         admit: Admit<'_>,
@@ -123,7 +123,7 @@ impl Table {
             let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
             let address = segment.address(path, suffix_bits);
-            let Some(run) = segment.run::<S>(address) else {
+            let Some(run) = segment.run::<P>(address) else {
                 self.mark_forgotten(forgotten_after);
                 self.allocate_segment(path, admit).inspect_err(|_| self.set_forgotten(last_forgotten))?;
                 continue;
@@ -134,7 +134,7 @@ impl Table {
                 return Ok(AddOutcome::Unchanged);
             }
             let is_crowded = may_double && must_double(segment, max_depth);
-            let room = segment.slots_if_room::<S>(&run).filter(|_| !is_crowded);
+            let room = segment.slots_if_room::<P>(&run).filter(|_| !is_crowded);
 
             // Stamps count from the base of the group, and only reach the new slice from the last forgotten one. Moving
             // the base up drops slots for good, so this is done only if the addition then succeeds: the item needs no
@@ -143,7 +143,7 @@ impl Table {
                 && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group, forgotten_after))
             {
                 self.mark_forgotten(forgotten_after);
-                dropped |= self.forget_in_group::<S>(path, run.group);
+                dropped |= self.forget_in_group::<P>(path, run.group);
                 continue;
             }
 
@@ -166,7 +166,7 @@ impl Table {
                 dropped = true;
                 continue;
             }
-            let made = self.make_room::<S>(path, &run, &mut may_double, admit);
+            let made = self.make_room::<P>(path, &run, &mut may_double, admit);
             if made.is_err() && !dropped {
                 self.set_forgotten(last_forgotten);
             }
@@ -174,14 +174,14 @@ impl Table {
         };
         self.mark_forgotten(forgotten_after);
         if dropped && should_shrink(self.segment(path), addressing) {
-            self.shrink::<S>(path);
+            self.shrink::<P>(path);
         }
         Ok(added)
     }
 
     /// Drops the forgotten slots of a group. Returns true if there was one.
     #[inline(always)]
-    fn forget_in_group<S: Select>(&mut self, path: Path, group: usize) -> bool {
+    fn forget_in_group<P: Processor>(&mut self, path: Path, group: usize) -> bool {
         let addressing = self.addressing;
         let forgotten = self.forgotten();
         let mut coverage = self.coverage;
@@ -189,7 +189,7 @@ impl Table {
         let before = segment.slots();
         // The closure cannot borrow the segment that it drops slots from, so it uses an empty one of the same shape.
         let shape = segment.empty_copy();
-        segment.forget::<S>(group, forgotten, |value| coverage.subtract(addressing.coverage_of_value(&shape, value)));
+        segment.forget::<P>(group, forgotten, |value| coverage.subtract(addressing.coverage_of_value(&shape, value)));
         let dropped = before - segment.slots();
         self.slots -= u64::from(dropped);
         self.coverage = coverage;
@@ -206,7 +206,7 @@ impl Table {
             return false;
         }
         for group in groups {
-            self.forget_in_group::<Broadword>(path, group);
+            self.forget_in_group::<Baseline>(path, group);
         }
         true
     }
@@ -222,10 +222,10 @@ impl Table {
         let groups = if is_empty { 0 } else { segment.log_groups() };
         let step = END >> depth >> groups;
         if !is_empty
-            && self.forget_in_group::<Broadword>(path, self.segment(path).group(path))
+            && self.forget_in_group::<Baseline>(path, self.segment(path).group(path))
             && should_shrink(self.segment(path), self.addressing)
         {
-            self.shrink::<Broadword>(path);
+            self.shrink::<Baseline>(path);
         }
         ((position & !(step - 1)) + step) & (END - 1)
     }

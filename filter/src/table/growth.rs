@@ -1,6 +1,6 @@
 //! Growth and shrinking: splits and merges of segments, and their allocations.
 
-use super::bits::{Broadword, MAX_WIDTH, Select};
+use super::bits::MAX_WIDTH;
 use super::coverage::{Coverage, coverage_of_entries};
 use super::directory::{Bucket as _, Directory};
 use super::entry::{ListedEntry, doubled, halved};
@@ -8,6 +8,7 @@ use super::fingerprint::FIRST_LEVEL;
 use super::path::{Path, bits_of};
 use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment};
 use super::{Addressing, PAGE_BITS, Payload, Table};
+use crate::arch::{Baseline, Processor};
 use crate::error::Error;
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, request, try_vec};
@@ -102,7 +103,7 @@ impl Table {
     ///
     /// Inlined, like all functions that select, so that it is compiled for the processor at hand.
     #[inline(always)]
-    pub(super) fn make_room<S: Select>(
+    pub(super) fn make_room<P: Processor>(
         &mut self,
         path: Path,
         run: &Run,
@@ -116,10 +117,10 @@ impl Table {
             Ok(())
         } else if run.is_full() {
             Err(Error::CannotGrow)
-        } else if segment.fits_another_slot() && segment.borrow::<S>(run.group) {
+        } else if segment.fits_another_slot() && segment.borrow::<P>(run.group) {
             Ok(())
         } else {
-            self.enlarge::<S>(path, run.group, admit)
+            self.enlarge::<P>(path, run.group, admit)
         }
     }
 
@@ -142,13 +143,13 @@ impl Table {
     /// and spreads the slack evenly.
     #[cold]
     #[inline(never)]
-    fn enlarge<S: Select>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
+    fn enlarge<P: Processor>(&mut self, path: Path, group: usize, admit: Admit<'_>) -> Result<(), Error> {
         let segment = self.segment(path);
         let before = segment.allocated();
         let after = segment.bytes_with_another_slot();
         // It is smaller if forgotten slots were just dropped.
         request(after.saturating_sub(before) as u64, admit)?;
-        let mut larger = segment.resized::<S>(after, Some(group))?;
+        let mut larger = segment.resized::<P>(after, Some(group))?;
         if before == 0 {
             larger.set_base(self.forgotten());
         }
@@ -166,7 +167,7 @@ impl Table {
         let before = self.segment(path).depth();
         self.split_empty(path, self.min_depth(), u64::MAX, admit)?;
         let group = self.segment(path).group(path);
-        self.enlarge::<Broadword>(path, group, &mut |_bytes| true).inspect_err(|_| self.unsplit_empty(path, before))
+        self.enlarge::<Baseline>(path, group, &mut |_bytes| true).inspect_err(|_| self.unsplit_empty(path, before))
     }
 
     /// Splits the empty segment of a path until it has at least this depth. If that fails, changes nothing.
@@ -380,12 +381,12 @@ impl Table {
     /// the smaller segment fails, the larger one stays.
     #[cold]
     #[inline(never)]
-    pub(super) fn shrink<S: Select>(&mut self, path: Path) {
+    pub(super) fn shrink<P: Processor>(&mut self, path: Path) {
         while self.halve(path) {}
         let segment = self.segment(path);
         let Some(bytes) = segment.smaller_size() else { return };
         let before = segment.allocated();
-        if let Ok(smaller) = segment.resized::<S>(bytes, None) {
+        if let Ok(smaller) = segment.resized::<P>(bytes, None) {
             *self.segment_mut(path) = smaller;
             self.segment_bytes = self.segment_bytes + bytes - before;
         }

@@ -1,9 +1,8 @@
 //! Look-ups of items, alone and in batches.
 
-use super::bits::Select;
 use super::segment::{Run, Segment};
 use super::{Addressing, Table, is_prefix};
-use crate::array::prefetch;
+use crate::arch::{Processor, prefetch, versioned};
 use crate::batch::BATCH;
 use crate::hash::Hash;
 
@@ -15,20 +14,20 @@ const IN_CACHE: usize = 256 << 10;
 /// if it is used often.
 const DIRECTORY_IN_CACHE: u64 = 1 << 13;
 
-dispatched! {
-    /// Returns true if the item may be in the table.
-    pub fn contains(table: &Table, hash: Hash) -> bool = contains_with;
-    /// Sets `found[i]` to true if the item of `hashes[i]` may be in the table. Never sets it to false, and looks up only
-    /// the items that are not found yet.
-    pub fn find_more(table: &Table, hashes: &[Hash], found: &mut [bool]) = find_more_with;
-    /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high
-    /// at the error rate.
-    pub fn count(table: &Table, hash: Hash) -> u64 = count_with;
-    /// Sets `counts[i]` to the [`count`](Table::count) of the item of `hashes[i]`.
-    pub fn count_all(table: &Table, hashes: &[Hash], counts: &mut [u64]) = count_all_with;
-}
-
 impl Table {
+    versioned! {
+        /// Returns true if the item may be in the table.
+        pub fn contains(self: &Table, hash: Hash) -> bool = Table::contains_with;
+        /// Sets `found[i]` to true if the item of `hashes[i]` may be in the table. Never sets it to false, and looks up only
+        /// the items that are not found yet.
+        pub fn find_more(self: &Table, hashes: &[Hash], found: &mut [bool]) = Table::find_more_with;
+        /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high
+        /// at the error rate.
+        pub fn count(self: &Table, hash: Hash) -> u64 = Table::count_with;
+        /// Sets `counts[i]` to the [`count`](Table::count) of the item of `hashes[i]`.
+        pub fn count_all(self: &Table, hashes: &[Hash], counts: &mut [u64]) = Table::count_all_with;
+    }
+
     /// Prefetches the memory that any operation on the items reads. `hashes` has at most [`BATCH`] elements.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
@@ -78,27 +77,27 @@ impl Table {
     }
 
     #[inline(always)]
-    fn contains_with<S: Select>(&self, _select: S, hash: Hash) -> bool {
+    fn contains_with<P: Processor>(&self, _: P, hash: Hash) -> bool {
         let path = self.path(hash);
         let segment = self.segment(path);
         segment.prefetch_estimated(segment.group(path));
         let address = segment.address(path, self.addressing.terminator());
-        segment.run::<S>(address).is_some_and(|run| self.any_matches(segment, run, address.remainder))
+        segment.run::<P>(address).is_some_and(|run| self.any_matches(segment, run, address.remainder))
     }
 
     #[inline(always)]
-    fn find_more_with<S: Select>(&self, _select: S, hashes: &[Hash], found: &mut [bool]) {
+    fn find_more_with<P: Processor>(&self, _: P, hashes: &[Hash], found: &mut [bool]) {
         let is_wanted = |found: &bool| !found;
-        self.for_each_run::<S, _>(hashes, found, is_wanted, |found, segment, run, remainder| {
+        self.for_each_run::<P, _>(hashes, found, is_wanted, |found, segment, run, remainder| {
             *found = self.any_matches(segment, run, remainder);
         });
     }
 
     #[inline(always)]
-    fn count_all_with<S: Select>(&self, _select: S, hashes: &[Hash], counts: &mut [u64]) {
+    fn count_all_with<P: Processor>(&self, _: P, hashes: &[Hash], counts: &mut [u64]) {
         counts.fill(0);
         let is_wanted = |_: &u64| true;
-        self.for_each_run::<S, _>(hashes, counts, is_wanted, |count, segment, run, remainder| {
+        self.for_each_run::<P, _>(hashes, counts, is_wanted, |count, segment, run, remainder| {
             *count = self.count_in(segment, run, remainder);
         });
     }
@@ -110,7 +109,7 @@ impl Table {
     /// of several items, and each step can prefetch for the next. In a table of a million items, this reduced a look-up
     /// from 87 to 65 ns.
     #[inline(always)]
-    pub(super) fn for_each_run<S: Select, A>(
+    pub(super) fn for_each_run<P: Processor, A>(
         &self,
         hashes: &[Hash],
         answers: &mut [A],
@@ -133,7 +132,7 @@ impl Table {
             let mut runs = [None; BATCH];
             for (run, address) in runs.iter_mut().zip(addresses) {
                 *run = address
-                    .and_then(|(segment, address)| Some((segment, segment.run::<S>(address)?, address.remainder)));
+                    .and_then(|(segment, address)| Some((segment, segment.run::<P>(address)?, address.remainder)));
             }
             for (answer, run) in answers.iter_mut().zip(runs) {
                 if let Some((segment, run, remainder)) = run {
@@ -152,11 +151,11 @@ impl Table {
         }
     }
 
-    fn count_with<S: Select>(&self, _select: S, hash: Hash) -> u64 {
+    fn count_with<P: Processor>(&self, _: P, hash: Hash) -> u64 {
         let path = self.path(hash);
         let segment = self.segment(path);
         let address = segment.address(path, self.addressing.terminator());
-        segment.run::<S>(address).map_or(0, |run| self.count_in(segment, run, address.remainder))
+        segment.run::<P>(address).map_or(0, |run| self.count_in(segment, run, address.remainder))
     }
 
     /// Returns the sum of the counts of all entries of a run that match an item with this remainder.

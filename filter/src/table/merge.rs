@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 
-use super::bits::Broadword;
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merged};
 use super::growth::{exceeds_load, is_mostly_void, may_double, must_double, split_in_halves};
@@ -10,6 +9,7 @@ use super::path::Path;
 use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
 use super::stored::{END, end_of, path_at};
 use super::{Addressing, Table};
+use crate::arch::Baseline;
 use crate::error::Error;
 use crate::item_count::{ItemCount, MergeOp};
 use crate::memory::{Admit, request, try_vec};
@@ -287,7 +287,7 @@ impl Table {
             let segment = self.segment_mut(path);
             let address = segment.address(path, addressing.terminator());
             let Some(length) = prefix.length.checked_sub(segment.level()) else { return Ok(None) };
-            let Some(run) = segment.run::<Broadword>(address) else {
+            let Some(run) = segment.run::<Baseline>(address) else {
                 self.allocate_segment(path, admit)?;
                 continue;
             };
@@ -305,8 +305,8 @@ impl Table {
                 return Ok(None);
             }
             let crowded = may_double && must_double(segment, max_depth);
-            let Some(more) = segment.set_count_if_room::<Broadword>(run, entry, (value, after), crowded) else {
-                self.make_room::<Broadword>(path, &run, &mut may_double, admit)?;
+            let Some(more) = segment.set_count_if_room::<Baseline>(run, entry, (value, after), crowded) else {
+                self.make_room::<Baseline>(path, &run, &mut may_double, admit)?;
                 continue;
             };
             let added_coverage = addressing.coverage_of_value(segment, value);

@@ -48,8 +48,6 @@
 //!   processor;
 //! - `sample`: a part of a table, to predict the size of the whole.
 
-#[macro_use]
-mod dispatch;
 mod bits;
 mod coverage;
 mod directory;

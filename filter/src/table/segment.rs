@@ -33,11 +33,12 @@ mod stored;
 
 use std::ptr::NonNull;
 
-use super::bits::{Broadword, Select, field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
+use super::bits::{field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
 use super::directory::Bucket;
 use super::entry::{MIN_DIGITS_COUNT, slot_content, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
-use crate::array::{Bytes, prefetch};
+use crate::arch::{Baseline, Processor, prefetch};
+use crate::array::Bytes;
 use crate::error::Error;
 use crate::line::LINE;
 pub(super) use room::{MAX_BYTES, bytes_of_segment};
@@ -280,20 +281,20 @@ impl Segment {
 
     /// Returns the run of a quotient, or `None` if the segment is empty.
     #[inline(always)]
-    pub(super) fn run<S: Select>(&self, address: Address) -> Option<Run> {
+    pub(super) fn run<P: Processor>(&self, address: Address) -> Option<Run> {
         if self.bytes().is_empty() {
             return None;
         }
         let (start, end) = self.bounds(address.group);
-        let zero = select_zero::<S>(self.bytes(), start, address.quotient);
+        let zero = select_zero::<P>(self.bytes(), start, address.quotient);
         let len = ones_from(self.bytes(), start * 8 + zero + 1);
         let first = zero - address.quotient as usize;
         Some(Run { group: address.group, end: end * 8, zero: start * 8 + zero, first, len })
     }
 
     #[inline(always)]
-    pub(super) fn slots_in<S: Select>(&self, group: usize) -> usize {
-        select_zero::<S>(self.bytes(), self.bounds(group).0, GROUP_QUOTIENTS) - GROUP_QUOTIENTS as usize
+    pub(super) fn slots_in<P: Processor>(&self, group: usize) -> usize {
+        select_zero::<P>(self.bytes(), self.bounds(group).0, GROUP_QUOTIENTS) - GROUP_QUOTIENTS as usize
     }
 
     #[inline(always)]
@@ -404,7 +405,7 @@ impl Segment {
     /// Changes nothing, and returns `None`, if another slot is needed and the segment is too `crowded` or has no room
     /// for it.
     #[inline(always)]
-    pub(super) fn set_count_if_room<S: Select>(
+    pub(super) fn set_count_if_room<P: Processor>(
         &mut self,
         run: Run,
         entry: Option<Entry>,
@@ -413,7 +414,7 @@ impl Segment {
     ) -> Option<u64> {
         let more = self.more_slots(entry.map_or(0, |entry| entry.count), count);
         debug_assert!(more <= 1, "an entry that needs {more} slots");
-        let in_group = if more > 0 { self.slots_if_room::<S>(&run).filter(|_| !crowded)? } else { 0 };
+        let in_group = if more > 0 { self.slots_if_room::<P>(&run).filter(|_| !crowded)? } else { 0 };
         self.set_count(run, entry, value, count, in_group);
         Some(more as u64)
     }
@@ -426,7 +427,7 @@ impl Segment {
 
     #[inline(always)]
     fn insert_slot(&mut self, run: &Run, index: usize, content: u64, slots: usize) {
-        debug_assert_eq!(self.slots_if_room::<Broadword>(run), Some(slots), "a group without room");
+        debug_assert_eq!(self.slots_if_room::<Baseline>(run), Some(slots), "a group without room");
         debug_assert!(index <= run.len);
         let width = usize::from(self.width);
         let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
@@ -439,7 +440,7 @@ impl Segment {
 
     #[inline(always)]
     fn remove_slot(&mut self, run: &Run, index: usize, slots: usize) {
-        debug_assert_eq!(self.slots_in::<Broadword>(run.group), slots);
+        debug_assert_eq!(self.slots_in::<Baseline>(run.group), slots);
         debug_assert!(index < run.len);
         let width = usize::from(self.width);
         // The last zero stays. Another one takes its place before it.

@@ -1,30 +1,30 @@
 //! Additions and removals of items.
 
 use super::Table;
-use super::bits::Select;
 use super::entry::{MAX_ENTRY_COUNT, Payload};
 use super::growth::{must_double, should_shrink};
 use super::segment::Entry;
+use crate::arch::{Processor, versioned};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::MAX_ITEMS;
 use crate::memory::Admit;
 
-dispatched! {
-    /// Adds an item. Returns true if it is new. A set that has the item stays as it is.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it; [`Error::CannotGrow`] if too many hashes
-    /// are alike. The table then holds the same items as before.
-    pub fn add(table: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = add_with;
-    /// Removes one occurrence of an item. Returns false if the item is absent.
-    pub fn remove(table: &mut Table, hash: Hash) -> bool = remove_with;
-}
-
 impl Table {
+    versioned! {
+        /// Adds an item. Returns true if it is new. A set that has the item stays as it is.
+        ///
+        /// # Errors
+        ///
+        /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it; [`Error::CannotGrow`] if too many hashes
+        /// are alike. The table then holds the same items as before.
+        pub fn add(self: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = Table::add_with;
+        /// Removes one occurrence of an item. Returns false if the item is absent.
+        pub fn remove(self: &mut Table, hash: Hash) -> bool = Table::remove_with;
+    }
+
     #[inline(always)]
-    fn add_with<S: Select>(&mut self, _select: S, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
+    fn add_with<P: Processor>(&mut self, _: P, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
         let path = self.path(hash);
         let addressing = self.addressing;
         let payload = self.payload;
@@ -35,7 +35,7 @@ impl Table {
             let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
             let address = segment.address(path, addressing.terminator());
-            let Some(run) = segment.run::<S>(address) else {
+            let Some(run) = segment.run::<P>(address) else {
                 self.allocate_segment(path, admit)?;
                 continue;
             };
@@ -62,8 +62,8 @@ impl Table {
             }
 
             let is_crowded = may_double && must_double(segment, max_depth);
-            let Some(more) = segment.set_count_if_room::<S>(run, identical, (value, count + 1), is_crowded) else {
-                self.make_room::<S>(path, &run, &mut may_double, admit)?;
+            let Some(more) = segment.set_count_if_room::<P>(run, identical, (value, count + 1), is_crowded) else {
+                self.make_room::<P>(path, &run, &mut may_double, admit)?;
                 continue;
             };
             let added_coverage = addressing.coverage_of_value(segment, value);
@@ -78,12 +78,12 @@ impl Table {
     }
 
     #[inline(always)]
-    fn remove_with<S: Select>(&mut self, _select: S, hash: Hash) -> bool {
+    fn remove_with<P: Processor>(&mut self, _: P, hash: Hash) -> bool {
         let path = self.path(hash);
         let addressing = self.addressing;
         let segment = self.segment_mut(path);
         let address = segment.address(path, addressing.terminator());
-        let Some(run) = segment.run::<S>(address) else { return false };
+        let Some(run) = segment.run::<P>(address) else { return false };
         let mut longest = None::<Entry>;
         let mut matching = 0;
         for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
@@ -95,7 +95,7 @@ impl Table {
         }
         let Some(entry) = longest else { return false };
         let before = segment.slots();
-        let in_group = segment.slots_in::<S>(run.group);
+        let in_group = segment.slots_in::<P>(run.group);
         segment.set_count(run, Some(entry), entry.value, entry.count - 1, in_group);
         let freed = before - segment.slots();
         let should_shrink = freed > 0 && should_shrink(segment, addressing);
@@ -111,7 +111,7 @@ impl Table {
         if self.occurrences == 0 || self.slots == 0 {
             self.clear();
         } else if should_shrink {
-            self.shrink::<S>(path);
+            self.shrink::<P>(path);
         }
         true
     }

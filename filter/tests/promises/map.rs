@@ -1,4 +1,4 @@
-//! The map of the source files in `src/lib.rs` is true.
+//! The map of the source files in `src/lib.rs` is true, and code for a processor is in its room.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -42,5 +42,22 @@ fn files_use_only_files_above_them_in_the_map() {
                 assert!(above, "{} uses {other}, which is not above {module} in the map", file.display());
             }
         }
+    }
+}
+
+#[test]
+fn only_the_room_for_processors_has_code_for_a_processor() {
+    let library = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let [room, module, python] = ["src/arch", "../src", "../python/src"].map(|folder| library.join(folder));
+    let files = [library.join("src"), module, python].iter().flat_map(|folder| files_of(folder)).collect::<Vec<_>>();
+    let (inside, outside): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.starts_with(&room));
+    let words = ["target_arch", "target_feature", "feature_detected", "core::arch", "std::arch", "x86_64", "aarch64"];
+    let word_in = |file: &PathBuf| {
+        let code = fs::read_to_string(file).unwrap();
+        words.into_iter().find(|&word| code.contains(word))
+    };
+    assert!(inside.iter().any(|file| word_in(file).is_some()));
+    for file in outside {
+        assert_eq!(word_in(&file), None, "{} has code for a processor", file.display());
     }
 }

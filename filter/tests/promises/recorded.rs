@@ -6,7 +6,9 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, InsertOptions, Layout, Window};
+use oxbloom_filter::internals::{
+    CreateParams, CuckooSpec, ErrorRate, Growth, Hash, InsertOptions, Layout, MergeOp, Window, with_each_version,
+};
 
 use crate::model::{by, item, read_values, values};
 
@@ -91,4 +93,33 @@ fn recorded_bytes_are_read_and_written_as_ever() {
             assert!(recorded == bytes, "{name}: other bytes");
         }
     }
+}
+
+/// A processor may choose how a function is executed, but not what it does.
+#[test]
+fn filters_are_the_same_with_each_version_for_a_processor() {
+    for (name, params, items) in recorded() {
+        let mut records = Vec::new();
+        with_each_version(|| records.push(record(params, items)));
+        assert!(!records.is_empty() && records.windows(2).all(|pair| pair[0] == pair[1]), "{name}");
+    }
+}
+
+/// Returns all that a filter replies, and its bytes, when it is used in every way that its kind offers.
+fn record(params: CreateParams, items: u64) -> impl PartialEq {
+    let mut filter = filled(params, items);
+    let now = 1_700_000_000_000 + items * 3;
+    let hashes: Vec<Hash> = (0..2 * items).map(|number| filter.hash(&item(number))).collect();
+    let one_by_one: Vec<bool> = (0..2 * items).map(|number| filter.contains_at(&item(number), now)).collect();
+    let [mut found, mut new, mut removed] = [(); 3].map(|_| vec![false; hashes.len()]);
+    let mut counts = vec![0; hashes.len()];
+    filter.contains_hashes(&hashes, &mut found, now);
+    let options = InsertOptions { now, ..InsertOptions::default() };
+    let inserted = filter.insert_hashes(&hashes[hashes.len() / 4..], &mut new, &mut [], &options, &mut |_| true);
+    let counted = filter.count_hashes(&hashes, &mut counts);
+    let one = filter.count(item(0));
+    let intersection = Filter::merged(&[&filter, &filled(params, items)], MergeOp::Intersection, &mut |_| true);
+    let rest = filter.remove_hashes(&hashes[..hashes.len() / 2], &mut removed);
+    let replies = (found, one_by_one, inserted, new, counted, counts, one, rest, removed);
+    (replies, intersection.map(|filter| filter.to_bytes()), filter.to_bytes())
 }

@@ -17,7 +17,7 @@ use crate::commands::items::Items;
 use crate::commands::replication::{Changed, Replay};
 use crate::reply_error::Error;
 use crate::server::{Args, Context, OwnedString};
-use oxbloom_filter::internals::try_vec;
+use oxbloom_filter::internals::{line_feeds, try_vec};
 
 /// The maximum number of items in a packed command. They may be empty, so that the bytes of a command do not limit
 /// them. The command's buffers have a byte for each, and it takes about a second.
@@ -282,30 +282,4 @@ impl<'a> Lines<'a> {
         self.start = end + 1;
         Some(line)
     }
-}
-
-/// Returns the places of line feeds among up to [`BLOCK`] bytes.
-#[inline]
-fn line_feeds(bytes: &[u8]) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if let Ok(block) = bytes.try_into() {
-        // SAFETY: every processor of this architecture has SSE2.
-        return unsafe { line_feeds_of_block(block) };
-    }
-    bytes.iter().rev().fold(0, |places, &byte| places << 1 | u64::from(byte == b'\n'))
-}
-
-/// Returns the places of line feeds in a block.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "sse2")]
-fn line_feeds_of_block(block: &[u8; BLOCK]) -> u64 {
-    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
-    let (words, _) = block.as_chunks();
-    let word = |index: usize| i64::from_le_bytes(words[index]);
-    let places = |quarter: usize| -> u64 {
-        let bytes = _mm_set_epi64x(word(2 * quarter + 1), word(2 * quarter));
-        _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(b'\n' as i8))) as u64
-    };
-    places(0) | places(1) << 16 | places(2) << 32 | places(3) << 48
 }

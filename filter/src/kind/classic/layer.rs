@@ -24,7 +24,8 @@ use bitvec::prelude::*;
 
 use super::probes::{ClassicProbes, Modulus, Probes};
 use super::spec::{ClassicLayerSpec, MAX_PROBES};
-use crate::array::{self, Bytes};
+use crate::arch;
+use crate::array::Bytes;
 use crate::batch::{BATCH, BatchMask, IN_CACHE};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -303,7 +304,7 @@ impl<P: Probes> ClassicLayer<P> {
     #[inline]
     fn prefetch_next(&self, probes: &mut P, count: u32) {
         let start = self.bytes().as_ptr();
-        (0..count).for_each(|_| array::prefetch(start.wrapping_add(probes.next(self.modulus) / 8)));
+        (0..count).for_each(|_| arch::prefetch(start.wrapping_add(probes.next(self.modulus) / 8)));
     }
 }
 

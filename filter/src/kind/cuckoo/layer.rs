@@ -15,7 +15,8 @@
 use std::ops::{Range, RangeInclusive};
 use std::ptr::NonNull;
 
-use crate::array::{Bytes, WORD, prefetch};
+use crate::arch::prefetch;
+use crate::array::{Bytes, WORD};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::hash::cuckoo::{self, other_bucket};

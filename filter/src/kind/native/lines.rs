@@ -1,43 +1,40 @@
 //! Look-ups and insertions of many items in blocks that are cache lines.
-//!
-//! The seven positions that come from one word of hash are tested with AVX2 where the processor has it: both halves of
-//! the line are in registers, and each lane selects the word with its bit. This takes a third of the instructions of a
-//! loop over the positions, which the compiler does not vectorize. On a filter in the cache, a look-up takes 3 ns
-//! instead of 8, without the hash.
 
 use bitvec::prelude::*;
-use multiversion::multiversion;
-use multiversion::target::match_target;
 
+use crate::arch::{Processor, versioned};
 use crate::array::WORD;
 use crate::hash::Hash;
 use crate::line::Line;
 use crate::probe::{PROBE_BITS, PROBES_PER_WORD, ProbePattern};
 
-/// Returns true if the item may have been inserted.
-#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
-pub(super) fn contains(lines: &[Line], pattern: ProbePattern, hash: Hash) -> bool {
+versioned! {
+    /// Returns true if the item may have been inserted.
+    pub(super) fn contains(lines: &[Line], pattern: ProbePattern, hash: Hash) -> bool = contains_with;
+    /// Sets `found[i]` to whether the item of `hashes[i]` may have been inserted.
+    pub(super) fn contains_hashes(
+        lines: &[Line], pattern: ProbePattern, hashes: &[Hash], found: &mut [bool]
+    ) = contains_hashes_with;
+    fn insert_many(lines: &mut [Line], pattern: ProbePattern, hashes: &[Hash], new: &mut [bool]) -> u64
+        = insert_many_with;
+}
+
+#[inline(always)]
+fn contains_with<P: Processor>(lines: &[Line], _: P, pattern: ProbePattern, hash: Hash) -> bool {
     let probes = pattern.first_probes().min(PROBES_PER_WORD);
-    let line = &lines[pattern.first_block_of(hash, lines.len())];
-    let begins = match_target! {
-        "x86_64+avx2+bmi1+bmi2+lzcnt+popcnt" => avx2::are_set(line, hash.second, probes),
-        _ => are_set(line, hash, probes),
-    };
+    let begins = P::are_set(&lines[pattern.first_block_of(hash, lines.len())], hash, probes);
     begins && (probes == pattern.probes() || others_are_set(lines, pattern, hash))
 }
 
-/// Sets `found[i]` to whether the item of `hashes[i]` may have been inserted.
-#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
-pub(super) fn contains_hashes(lines: &[Line], pattern: ProbePattern, hashes: &[Hash], found: &mut [bool]) {
-    let probes = pattern.first_probes().min(PROBES_PER_WORD);
-    for (found, &hash) in found.iter_mut().zip(hashes) {
-        let line = &lines[pattern.first_block_of(hash, lines.len())];
-        let begins = match_target! {
-            "x86_64+avx2+bmi1+bmi2+lzcnt+popcnt" => avx2::are_set(line, hash.second, probes),
-            _ => are_set(line, hash, probes),
-        };
-        *found = begins && (probes == pattern.probes() || others_are_set(lines, pattern, hash));
-    }
+#[inline(always)]
+fn contains_hashes_with<P: Processor>(
+    lines: &[Line],
+    processor: P,
+    pattern: ProbePattern,
+    hashes: &[Hash],
+    found: &mut [bool],
+) {
+    found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = contains_with(lines, processor, pattern, hash));
 }
 
 /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Returns the number of bits that were clear.
@@ -52,20 +49,17 @@ pub(super) fn insert(lines: &mut [Line], pattern: ProbePattern, hashes: &[Hash],
     insert_many(lines, pattern, hashes, new)
 }
 
-#[multiversion(targets("x86_64+avx2+bmi1+bmi2+lzcnt+popcnt"))]
-fn insert_many(lines: &mut [Line], pattern: ProbePattern, hashes: &[Hash], new: &mut [bool]) -> u64 {
-    let probes = pattern.first_probes().min(PROBES_PER_WORD);
+#[inline(always)]
+fn insert_many_with<P: Processor>(
+    lines: &mut [Line],
+    processor: P,
+    pattern: ProbePattern,
+    hashes: &[Hash],
+    new: &mut [bool],
+) -> u64 {
     let mut bits = 0;
     for (new, &hash) in new.iter_mut().zip(hashes) {
-        let begins = match_target! {
-            "x86_64+avx2+bmi1+bmi2+lzcnt+popcnt" => {
-                let line = &lines[pattern.first_block_of(hash, lines.len())];
-                avx2::are_set(line, hash.second, probes)
-            }
-            // This takes as long as setting the bits.
-            _ => false,
-        };
-        let is_present = begins && (probes == pattern.probes() || others_are_set(lines, pattern, hash));
+        let is_present = P::TESTS_BEFORE_SETTING && contains_with(lines, processor, pattern, hash);
         let set = if is_present { 0 } else { set_one(lines, pattern, hash) };
         *new = set > 0;
         bits += set;
@@ -90,16 +84,6 @@ fn set_one(lines: &mut [Line], pattern: ProbePattern, hash: Hash) -> u64 {
         7 => set::<7>(line, hash),
         _ => set_all(lines, pattern, hash),
     }
-}
-
-/// Returns true if the item's first positions are set in its first block.
-#[inline]
-fn are_set(line: &Line, hash: Hash, probes: u8) -> bool {
-    let line = line.view_bits::<Lsb0>();
-    // Branchless: the probes share one cache miss, and a branch for each would be mispredicted half of the time.
-    let mut all = true;
-    hash.probes().next_positions(probes, |position| all &= line[position]);
-    all
 }
 
 /// Returns true if the positions of an item are set that [`contains`] does not test itself.
@@ -144,52 +128,6 @@ fn set_all(lines: &mut [Line], pattern: ProbePattern, hash: Hash) -> u64 {
         positions.next_positions(probes, |position| set += u64::from(!line.replace(position, true)));
     }
     set
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use std::arch::x86_64::*;
-
-    use crate::array::WORD;
-    use crate::line::Line;
-
-    /// Does the same as [`are_set`](super::are_set), given the word of hash with the positions.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(super) fn are_set(line: &Line, word: u64, probes: u8) -> bool {
-        // Positions 0 to 3 are in the lowest bits of the lanes of `first`, and 4 to 6 in those of `second`.
-        let word = _mm256_set1_epi64x(word as i64);
-        let first = _mm256_srlv_epi64(word, _mm256_setr_epi64x(0, 9, 18, 27));
-        let second = _mm256_srlv_epi64(word, _mm256_setr_epi64x(36, 45, 54, 63));
-        // In lanes of 32 bits, the order is 0, 1, 4, 5, 2, 3, 6. The last lane is not used.
-        let positions = _mm256_shuffle_ps::<0b10_00_10_00>(_mm256_castsi256_ps(first), _mm256_castsi256_ps(second));
-        let positions = _mm256_castps_si256(positions);
-        // Bits 5 to 7 of a position choose a word in each half of the line, and bit 8 chooses the half.
-        let (low, high) = halves(line);
-        let words = _mm256_srli_epi32::<5>(positions);
-        let of_low = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, words));
-        let of_high = _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, words));
-        let choice = _mm256_castsi256_ps(_mm256_slli_epi32::<23>(positions));
-        let chosen = _mm256_castps_si256(_mm256_blendv_ps(of_low, of_high, choice));
-        // The bit becomes the sign of its lane.
-        let places = _mm256_andnot_si256(positions, _mm256_set1_epi32(31));
-        let signs = _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_sllv_epi32(chosen, places)));
-        /// The lanes of the first positions, given their number.
-        const LANES: [i32; 8] = [0, 1, 0b11, 0b1_0011, 0b11_0011, 0b11_0111, 0b11_1111, 0b111_1111];
-        let lanes = LANES[usize::from(probes & 7)];
-        signs & lanes == lanes
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn halves(line: &Line) -> (__m256i, __m256i) {
-        let (words, _) = line.as_chunks::<WORD>();
-        let half = |index: usize| {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|word| i64::from_le_bytes(words[index + word]));
-            _mm256_setr_epi64x(a, b, c, d)
-        };
-        (half(0), half(4))
-    }
 }
 
 #[cfg(test)]
@@ -257,19 +195,6 @@ mod tests {
             let mut found = [true];
             contains_hashes(&lines, pattern, &[other], &mut found);
             prop_assert!(!found[0] && !contains(&lines, pattern, other));
-        }
-
-        #[test]
-        fn both_versions_test_the_same_bits(word: u64, clear: u8, probes in 0u8..=PROBES_PER_WORD) {
-            let hash = Hash { first: 0, second: word };
-            let mut line = [0; 64];
-            hash.probes().next_positions(PROBES_PER_WORD, |position| line.view_bits_mut::<Lsb0>().set(position, true));
-            hash.probes().next_positions(clear % 9, |position| line.view_bits_mut::<Lsb0>().set(position, false));
-            let expected = are_set(&line, hash, probes);
-            let mut found = [!expected];
-            let shape = BlockShape { blocks: 1, words: WORDS_PER_LINE, blocks_per_item: 1, probes: probes.max(1) };
-            contains_hashes(&[line], ProbePattern::new(shape), &[hash], &mut found);
-            prop_assert!(probes == 0 || found[0] == expected);
         }
     }
 }

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use super::stamps::slice_of;
 use super::{Address, GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
+use crate::arch::Baseline;
 use crate::error::Error;
 use crate::memory::try_vec;
-use crate::table::bits::{Broadword, DescendingWriter, MAX_WIDTH, field, ones_from, zeros_from};
+use crate::table::bits::{DescendingWriter, MAX_WIDTH, field, ones_from, zeros_from};
 use crate::table::entry::{ListedEntry, slot_content, slots_of};
 
 impl Segment {
@@ -109,7 +110,7 @@ impl Segment {
     #[inline(never)]
     fn count_before(&self, group: usize, quotient: u32, index: usize) -> u64 {
         let address = Address { group, quotient: quotient % GROUP_QUOTIENTS, remainder: 0 };
-        self.run::<Broadword>(address).map_or(1, |run| self.count(&run, index + 1 - run.first))
+        self.run::<Baseline>(address).map_or(1, |run| self.count(&run, index + 1 - run.first))
     }
 
     /// Calls `visit` with the quotient, the content and the index of each slot of a group. There is no loop over runs:
@@ -119,7 +120,7 @@ impl Segment {
         /// The number of bits of the upper part that are read at a time.
         const STEP: u32 = 56;
         let (start, end) = self.bounds(group);
-        let slots = self.slots_in::<Broadword>(group);
+        let slots = self.slots_in::<Baseline>(group);
         let width = self.width();
         let mut low = end * 8;
         let mut index = 0;

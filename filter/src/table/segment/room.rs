@@ -1,9 +1,10 @@
 //! The size of a segment, and the slack in it.
 
 use super::{GROUP_QUOTIENTS, Run, Segment, SlotFormat};
+use crate::arch::Processor;
 use crate::array::Bytes;
 use crate::error::Error;
-use crate::table::bits::{PADDING, Select};
+use crate::table::bits::PADDING;
 
 /// The most bytes in a segment: offsets have 16 bits.
 pub(in crate::table) const MAX_BYTES: usize = u16::MAX as usize;
@@ -62,9 +63,9 @@ impl Segment {
 
     /// Returns the number of slots in a run's group, if the run, the group and the segment have room for another slot.
     #[inline(always)]
-    pub(in crate::table) fn slots_if_room<S: Select>(&self, run: &Run) -> Option<usize> {
+    pub(in crate::table) fn slots_if_room<P: Processor>(&self, run: &Run) -> Option<usize> {
         let start = self.bounds(run.group).0;
-        let slots = self.slots_in::<S>(run.group);
+        let slots = self.slots_in::<P>(run.group);
         let used = GROUP_QUOTIENTS as usize + 1 + slots * (usize::from(self.width) + 1);
         (!run.is_full() && used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot())
             .then_some(slots)
@@ -74,12 +75,12 @@ impl Segment {
     ///
     /// Inlined, like all functions that select, so that it is compiled for the processor at hand.
     #[inline(always)]
-    pub(in crate::table) fn borrow<S: Select>(&mut self, group: usize) -> bool {
+    pub(in crate::table) fn borrow<P: Processor>(&mut self, group: usize) -> bool {
         let need = (usize::from(self.width) + 1).div_ceil(8) + 1;
-        let (_, upper_end, lower_start) = self.slack::<S>(group);
+        let (_, upper_end, lower_start) = self.slack::<P>(group);
         for distance in 1..self.groups() {
             if let Some(donor) = Some(group + distance).filter(|&donor| donor < self.groups()) {
-                let (slack, donor_upper_end, _) = self.slack::<S>(donor);
+                let (slack, donor_upper_end, _) = self.slack::<P>(donor);
                 if slack >= need {
                     let by = need.max(slack / 2);
                     self.bytes_mut().copy_within(lower_start..donor_upper_end, lower_start + by);
@@ -90,7 +91,7 @@ impl Segment {
                 }
             }
             if let Some(donor) = group.checked_sub(distance) {
-                let (slack, _, donor_lower_start) = self.slack::<S>(donor);
+                let (slack, _, donor_lower_start) = self.slack::<P>(donor);
                 if slack >= need {
                     let by = need.max(slack / 2);
                     self.bytes_mut().copy_within(donor_lower_start..upper_end, donor_lower_start - by);
@@ -107,9 +108,9 @@ impl Segment {
     /// Returns the number of unused bytes in a group, the byte after its upper part, and the first byte of its lower
     /// part.
     #[inline(always)]
-    fn slack<S: Select>(&self, group: usize) -> (usize, usize, usize) {
+    fn slack<P: Processor>(&self, group: usize) -> (usize, usize, usize) {
         let (start, end) = self.bounds(group);
-        let slots = self.slots_in::<S>(group);
+        let slots = self.slots_in::<P>(group);
         let upper_end = start + upper_bytes(slots);
         let lower_start = (end * 8 - slots * usize::from(self.width)) / 8;
         (lower_start.saturating_sub(upper_end), upper_end, lower_start)
@@ -136,8 +137,8 @@ impl Segment {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`]; [`Error::CannotGrow`] if the bytes do not suffice.
-    pub(in crate::table) fn resized<S: Select>(&self, bytes: usize, next: Option<usize>) -> Result<Segment, Error> {
-        let slots_of_group = |group| if !self.bytes().is_empty() { self.slots_in::<S>(group) } else { 0 };
+    pub(in crate::table) fn resized<P: Processor>(&self, bytes: usize, next: Option<usize>) -> Result<Segment, Error> {
+        let slots_of_group = |group| if !self.bytes().is_empty() { self.slots_in::<P>(group) } else { 0 };
         let mut new = Segment { bytes: Bytes::empty(), ..*self };
         if bytes == 0 {
             return Ok(new);

@@ -1,10 +1,10 @@
 //! Segments that forget: the stamps of slots, the bases of groups, and the removal of forgotten slots.
 
 use super::{Run, Segment};
+use crate::arch::{Baseline, Processor, positions};
 use crate::array::WORD;
 use crate::table::bits::{
-    AscendingWriter, Broadword, DescendingWriter, MAX_WIDTH, Select, field, first_zeros, low_bits, low_bits_up_to_64,
-    positions, set_field,
+    AscendingWriter, DescendingWriter, MAX_WIDTH, field, first_zeros, low_bits, low_bits_up_to_64, set_field,
 };
 use crate::table::entry::Stamps;
 use crate::table::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS};
@@ -133,17 +133,22 @@ impl Segment {
     fn slots_of_group(&self, group: usize) -> impl Iterator<Item = u64> {
         let end = self.bounds(group).1 * 8;
         let width = usize::from(self.width);
-        (1..=self.slots_in::<Broadword>(group)).map(move |slot| field(self.bytes(), end - slot * width, self.width()))
+        (1..=self.slots_in::<Baseline>(group)).map(move |slot| field(self.bytes(), end - slot * width, self.width()))
     }
 
     /// Drops the forgotten slots of a group, and calls `dropped` with their values.
     #[inline(always)]
-    pub(in crate::table) fn forget<S: Select>(&mut self, group: usize, forgotten: u64, mut dropped: impl FnMut(u64)) {
+    pub(in crate::table) fn forget<P: Processor>(
+        &mut self,
+        group: usize,
+        forgotten: u64,
+        mut dropped: impl FnMut(u64),
+    ) {
         if forgotten - self.base >= BASE_RANGE {
             self.move_base(forgotten, &mut dropped);
         }
         if self.is_stale(group, forgotten) {
-            self.drop_slots::<S>(group, forgotten, &mut dropped);
+            self.drop_slots::<P>(group, forgotten, &mut dropped);
             self.set_base_of(group, forgotten);
         }
     }
@@ -156,7 +161,7 @@ impl Segment {
         let mut bases = [new; 1 << MAX_LOG_GROUPS];
         for (group, base) in bases[..self.groups()].iter_mut().enumerate() {
             if self.is_stale(group, new) {
-                self.drop_slots::<Broadword>(group, new, dropped);
+                self.drop_slots::<Baseline>(group, new, dropped);
             } else {
                 *base = self.base_of(group);
             }
@@ -167,7 +172,7 @@ impl Segment {
 
     /// Drops the slots of a group with slices up to `forgotten`. Rewrites the other slots, in whole words.
     #[inline(always)]
-    fn drop_slots<S: Select>(&mut self, group: usize, forgotten: u64, dropped: &mut impl FnMut(u64)) {
+    fn drop_slots<P: Processor>(&mut self, group: usize, forgotten: u64, dropped: &mut impl FnMut(u64)) {
         let (start, end) = self.bounds(group);
         let width = self.width();
         let stamp_bits = self.stamp_bits();
@@ -193,7 +198,7 @@ impl Segment {
         let bytes = self.bytes_mut();
         // Both parts are rewritten in place: what is kept is never longer than what was read.
         while zeros <= GROUP_QUOTIENTS {
-            let (bits, length) = first_zeros::<S>(bytes, at, GROUP_QUOTIENTS + 1 - zeros);
+            let (bits, length) = first_zeros::<P>(bytes, at, GROUP_QUOTIENTS + 1 - zeros);
             let slots = bits.count_ones();
             // Bit i says whether slot i of this word is kept, counted from the last one.
             let mut kept = 0;
@@ -204,15 +209,15 @@ impl Segment {
                 let word = field(bytes, low, count * width);
                 let in_word = all_slots & low_bits(count * width);
                 let stay = kept_of(word, in_word);
-                lower.append(bytes, S::extract(word, stay * low_bits(width)), stay.count_ones() * width);
-                kept = kept << count | S::extract(stay, in_word);
+                lower.append(bytes, P::extract(word, stay * low_bits(width)), stay.count_ones() * width);
+                kept = kept << count | P::extract(stay, in_word);
                 positions(in_word & !stay).for_each(|at| dropped((word >> at & low_bits(width)) >> stamp_bits));
                 left -= count;
             }
             let kept = kept.reverse_bits().checked_shr(u64::BITS - slots).unwrap_or(0);
             // All zeros stay, and the ones of the slots that are kept.
-            let stays = !bits & low_bits_up_to_64(length) | S::deposit(kept, bits);
-            upper.append(bytes, S::extract(bits, stays), stays.count_ones());
+            let stays = !bits & low_bits_up_to_64(length) | P::deposit(kept, bits);
+            upper.append(bytes, P::extract(bits, stays), stays.count_ones());
             gone += slots - kept.count_ones();
             zeros += length - slots;
             at += WORD;

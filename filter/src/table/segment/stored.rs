@@ -7,8 +7,9 @@
 
 use super::stamps::slices_between;
 use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
+use crate::arch::Baseline;
 use crate::error::Error;
-use crate::table::bits::{Broadword, MAX_WIDTH, field, low_bits};
+use crate::table::bits::{MAX_WIDTH, field, low_bits};
 use crate::table::entry::{MAX_ENTRY_COUNT, Payload, Stamps, slot_content, slots_of};
 
 impl Segment {
@@ -21,7 +22,7 @@ impl Segment {
             out.extend_from_slice(&self.base.to_le_bytes());
         }
         for group in self.filled_groups() {
-            let parts = PartBits::of(self.slots_in::<Broadword>(group), self.width());
+            let parts = PartBits::of(self.slots_in::<Baseline>(group), self.width());
             let (start, end) = self.extent(group);
             let group = &self.bytes()[start..end];
             let upper = parts.upper.div_ceil(8);
@@ -153,7 +154,7 @@ impl Segment {
         };
         let (start, end) = self.bounds(group);
         let width = self.width();
-        let slots = self.slots_in::<Broadword>(group);
+        let slots = self.slots_in::<Baseline>(group);
         let value = |index: usize| field(self.bytes(), end * 8 - (index + 1) * width as usize, width) >> stamp_bits;
         let first = start * 8;
         // Without the last zero.
