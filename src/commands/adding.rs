@@ -33,7 +33,7 @@ pub(super) trait Creation: Default {
 }
 
 /// What additions did to a filter.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Change {
     /// True if they changed it.
     pub added: bool,
@@ -42,7 +42,8 @@ pub(super) struct Change {
 }
 
 /// Adds items to the filter of a key. Creates the filter if it does not exist, unless the options forbid it. `insert`
-/// inserts the items, and replicates those that changed the filter. Then watchers and listeners are notified.
+/// inserts the items, and replicates those that changed the filter; it keeps its error, if any. Then watchers and listeners
+/// are notified.
 ///
 /// Always inlined, so that BF.ADD pays only for the steps that it needs.
 #[inline(always)]
@@ -51,7 +52,7 @@ pub(super) fn add<'k, O: Creation>(
     mut keyspace: Keyspace<'k>,
     name: Arg,
     options: Option<&O>,
-    insert: impl FnOnce(WriteKey) -> Result<Change, Error>,
+    insert: impl FnOnce(WriteKey) -> Change,
 ) -> Result<(), Error> {
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let created = !key.has_filter();
@@ -63,17 +64,17 @@ pub(super) fn add<'k, O: Creation>(
     {
         options.check_existing(ctx, filter)?;
     }
-    let change = insert(key);
-    if change.is_ok_and(|change| change.added) {
+    let Change { added, forgot } = insert(key);
+    if added {
         keyspace.notify_changed(ctx, name, Verb::Add);
     }
-    if change.is_ok_and(|change| change.forgot) {
+    if forgot {
         keyspace.notify_changed(ctx, name, Verb::Expire);
     }
     if created && let Some(time) = options.and_then(O::expires_at) {
         expire_at(ctx, keyspace, name, time);
     }
-    change.map(|_| ())
+    Ok(())
 }
 
 /// Creates the filter of a key, with default settings if there are no options, and opens the key again. The filter may

@@ -26,13 +26,16 @@ pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), E
     let name = args.at(1);
     let (mut new, mut failure) = ([false], None);
     adding::add(ctx, keyspace, name, None::<&Options>, |mut key| {
-        let filter = key.filter().ok_or(Error::NotFound)?;
+        let Some(filter) = key.filter() else {
+            failure = Some(Error::NotFound);
+            return Change::default();
+        };
         lookahead::remember(ctx, name, filter);
         if filter.forgets() {
             let items = Arguments::new(args, args.from(2));
-            let inserted = insert_and_replicate(ctx, key, name, items, &Options::default(), &mut new)?;
-            failure = inserted.failure;
-            return Ok(inserted.change);
+            let inserted = insert_and_replicate(ctx, key, name, items, &Options::default(), &mut new);
+            failure = inserted.as_ref().map_or_else(|&error| Some(error), |inserted| inserted.failure);
+            return inserted.map_or(Change::default(), |inserted| inserted.change);
         }
         let hash = [filter.hash(args.at(2).bytes())];
         let handled;
@@ -44,7 +47,7 @@ pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), E
         if changed {
             ctx.replicate_verbatim();
         }
-        Ok(Change { added: changed, forgot: false })
+        Change { added: changed, forgot: false }
     })?;
     failure.map_or(Ok(()), Err)?;
     ctx.reply_bool(new[0]);
@@ -101,13 +104,14 @@ pub(super) fn add_all<'a>(
     options: Option<&Options>,
     new: &mut [bool],
 ) -> Result<(usize, Option<Error>), Error> {
-    let mut outcome = (0, None);
+    let mut outcome = Ok((0, None));
     adding::add(ctx, keyspace, name, options, |key| {
-        let inserted = insert_and_replicate(ctx, key, name, items, options.unwrap_or(&Options::default()), new)?;
-        outcome = (inserted.handled, inserted.failure);
-        Ok(inserted.change)
+        let inserted = insert_and_replicate(ctx, key, name, items, options.unwrap_or(&Options::default()), new);
+        let change = inserted.as_ref().map_or(Change::default(), |inserted| inserted.change);
+        outcome = inserted.map(|inserted| (inserted.handled, inserted.failure));
+        change
     })?;
-    Ok(outcome)
+    outcome
 }
 
 /// The outcome of additions.

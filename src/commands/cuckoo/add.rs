@@ -92,28 +92,28 @@ impl Addition<'_> {
         stored: &mut [bool],
         rejected: &mut [bool],
     ) -> Result<(usize, Option<Error>), Error> {
-        let (mut has_all_layers, mut outcome) = (false, (0, None));
+        let mut outcome = Err(Error::NotFound);
         adding::add(ctx, keyspace, self.args.at(1), self.options, |mut key| {
-            let filter = key.filter().ok_or(Error::NotFound)?;
+            let Some(filter) = key.filter() else { return Change::default() };
             lookahead::remember(ctx, self.args.at(1), filter);
             let is_over = |layers| layers >= configuration::cuckoo::max_expansions();
-            has_all_layers =
-                filter.grows_by_layers() && is_over(filter.num_layers()) && !ctx.is_replicated_or_loading();
-            if !has_all_layers {
-                outcome = self.insert(ctx, filter, stored, rejected);
+            if filter.grows_by_layers() && is_over(filter.num_layers()) && !ctx.is_replicated_or_loading() {
+                // As in RedisBloom, this error is the whole reply.
+                outcome = Err(Error::MaxExpansions);
+                return Change::default();
             }
+            let (handled, failure) = self.insert(ctx, filter, stored, rejected);
             let [new, full] = [&*stored, &*rejected].map(|flags| flags.iter().filter(|is_set| **is_set).count());
-            statistics::count_additions(filter, new as u64, (outcome.0 - new - full) as u64);
+            statistics::count_additions(filter, new as u64, (handled - new - full) as u64);
             if self.on_duplicate == OnDuplicate::Count {
                 // A native filter flags an item only if it was absent, and stores a copy of the others, too.
-                let handled = stored[..outcome.0].iter_mut().zip(&*rejected);
-                handled.for_each(|(stored, rejected)| *stored = !rejected);
+                stored[..handled].iter_mut().zip(&*rejected).for_each(|(stored, rejected)| *stored = !rejected);
             }
             drop(key);
-            Ok(Change { added: self.replicate(ctx, stored), forgot: false })
+            outcome = Ok((handled, failure));
+            Change { added: self.replicate(ctx, stored), forgot: false }
         })?;
-        // As in RedisBloom, this error is the whole reply.
-        if has_all_layers { Err(Error::MaxExpansions) } else { Ok(outcome) }
+        outcome
     }
 
     /// Inserts items in order, as [`run`](Self::run) does. An item for which the filter is full ends no batch, so that
