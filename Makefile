@@ -86,10 +86,9 @@ site: setup-wasm $(TARGET)/site-env/installed ## Build the pages as a site that 
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
-bench: build $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and fastbloom: takes twenty minutes (three with QUICK=1)
+bench: build $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and fastbloom: takes half an hour (five minutes with QUICK=1; ONLY=packed for some tables)
 	cargo build --release -p oxbloom-comparison --example floor
-	cargo bench -p oxbloom-comparison --bench filter
-	cargo bench -p oxbloom-comparison --bench servers
+	cargo bench -p oxbloom-comparison
 
 bench-scrapy: wheel-in-python setup-npm ## Compare dupefilters for Scrapy, and crawls: takes a quarter of an hour (two minutes with QUICK=1)
 	PYTHONPATH=tests/clients $(TARGET)/python/bin/python python/benchmarks/dupefilters.py

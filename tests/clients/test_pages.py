@@ -42,7 +42,6 @@ BLOCKS = {
     "docs/benchmarks.md": [],
     "docs/measurements.md": [],
     "docs/testing.md": [],
-    "benches/comparison/targets.md": [],
     "benches/comparison/performance.md": [],
     "CHANGELOG.md": [],
     "SECURITY.md": [],

@@ -19,54 +19,43 @@ const SERVER_CORE: &str = "0";
 const CLIENT_CORE: &str = "1";
 
 /// A module that is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Oxbloom,
-    /// oxbloom with RedisBloom's layout. It is only measured where it matters for a migration.
+    /// oxbloom with RedisBloom's layout.
     Classic,
     RedisBloom,
     /// A module that reads the arguments, opens the key, and replies with zeros.
     Floor,
+    /// No module.
+    Nothing,
 }
 
 impl Peer {
-    pub(crate) const ALL: [Peer; 4] = [Peer::Oxbloom, Peer::Classic, Peer::RedisBloom, Peer::Floor];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Peer::Oxbloom => "oxbloom",
-            Peer::Classic => "oxbloom, classic",
-            Peer::RedisBloom => "RedisBloom",
-            Peer::Floor => "floor",
-        }
-    }
-
-    /// Returns true if the module has filters. The floor has none.
+    /// Returns true if the module has filters.
     pub(crate) fn has_filters(self) -> bool {
-        self != Peer::Floor
+        !matches!(self, Peer::Floor | Peer::Nothing)
     }
 
     /// Returns the parameters of a server with the peer's module.
     pub(crate) fn setup(self) -> Setup {
-        let arguments = if self == Peer::Classic { "bf-layout classic cf-layout classic" } else { "" };
-        Setup::with_module(self.module()).module_arguments(arguments)
-    }
-
-    fn module(self) -> PathBuf {
+        let floor = "target/release/examples/libfloor.so";
         match self {
-            Peer::Oxbloom | Peer::Classic => testkit::oxbloom(),
-            Peer::RedisBloom => testkit::redisbloom(),
-            Peer::Floor => testkit::module(
-                "FLOOR_MODULE",
-                "target/release/examples/libfloor.so",
-                "cargo build --release --example floor",
-            ),
+            Peer::Oxbloom => Setup::oxbloom(),
+            Peer::Classic => Setup::oxbloom().module_arguments("bf-layout classic cf-layout classic"),
+            Peer::RedisBloom => Setup::with_module(testkit::redisbloom()),
+            Peer::Floor => Setup::with_module(testkit::module("FLOOR_MODULE", floor, "make bench")),
+            Peer::Nothing => Setup::without_module(),
         }
     }
 }
 
-/// The peers that are compared on every filter.
-pub(crate) const MAIN: [Peer; 3] = [Peer::Oxbloom, Peer::RedisBloom, Peer::Floor];
+/// Returns the path of a server that make has installed.
+pub(crate) fn installed(name: &str) -> PathBuf {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| testkit::repository().join("target"), PathBuf::from);
+    target.join("servers").join(name)
+}
 
 /// A running server, pinned to its core.
 pub(crate) struct Instance {
@@ -93,9 +82,11 @@ impl Instance {
         threads.map(|thread| time_on_cpu(&thread.expect("a thread").path()).unwrap_or(0)).sum()
     }
 
-    /// Returns the time in the command's code so far, in nanoseconds, as the server reports it.
+    /// Returns the time in the command's code since [`reset_statistics`](Self::reset_statistics), in nanoseconds, as
+    /// the server reports it.
     pub(crate) fn command_time(&mut self, command: &str) -> u64 {
-        self.statistic::<u64>("commandstats", &format!("cmdstat_{command}"), "usec=").map_or(0, |time| 1000 * time)
+        let time: Option<u64> = self.statistic("commandstats", &format!("cmdstat_{command}"), "usec=");
+        1000 * time.expect("a command that was sent")
     }
 
     /// Resets the server's statistics of commands.
@@ -119,17 +110,20 @@ impl Instance {
         fields.split(',').find_map(|text| text.strip_prefix(field)?.trim().parse().ok())
     }
 
-    /// Returns the version of the module: the field `bf_version` of INFO if there is one, as with oxbloom, or else the
-    /// number in the section `modules`.
-    pub(crate) fn module_version(&mut self) -> String {
+    /// Returns the names and versions of the server and of its module, such as `RedisBloom 2.8.2 in Redis 7.0.15`.
+    pub(crate) fn versions(&mut self) -> String {
+        let server = match info(&mut self.connection, "server", "valkey_version") {
+            none if none.is_empty() => format!("Redis {}", info(&mut self.connection, "server", "redis_version")),
+            valkey => format!("Valkey {valkey}"),
+        };
         let own = info(&mut self.connection, "bf", "bf_version");
         if !own.is_empty() {
-            return own;
+            return format!("oxbloom {own} in {server}");
         }
         let modules: String = ask(&mut self.connection, "INFO modules");
         let (_, listed) = modules.split_once(",ver=").expect("a module");
         let number: u32 = listed.split(',').next().and_then(|number| number.parse().ok()).expect("its version");
-        format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
+        format!("RedisBloom {}.{}.{} in {server}", number / 10_000, number / 100 % 100, number % 100)
     }
 
     /// Returns a number of the server's INFO.

@@ -8,28 +8,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::requests::Requests;
 use testkit::PATIENCE;
 
 /// The number of requests that are sent at a time on each of two connections, so that the server always has work.
-pub(crate) const PIPELINED: usize = 100;
+const PIPELINED: usize = 100;
 
 /// The number of items that are sent at a time on each of two connections, in commands with many items.
 const ITEMS_PIPELINED: usize = 1000;
 
 /// The number of connections. Each waits for its reply before it sends the next request.
-pub(crate) const CONNECTIONS: usize = 50;
+const CONNECTIONS: usize = 50;
 
 /// The outcome of some requests.
 pub(crate) struct Outcome {
-    pub elapsed: Duration,
     /// The number of items whose reply was 1.
     pub ones: usize,
-    /// The nanoseconds from each request to its reply; only for [`one_by_one`].
-    pub latencies: Option<Histogram<u64>>,
+    /// The seconds from each request to its reply, sorted; only for [`one_by_one`].
+    pub latencies: Vec<f64>,
 }
 
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
@@ -50,7 +48,6 @@ pub(crate) fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
     let flights: Vec<Range<usize>> =
         (0..requests.len()).step_by(flight).map(|start| start..requests.len().min(start + flight)).collect();
     let mut replies = vec![0; requests.len() * requests.reply_length()];
-    let started = Instant::now();
     for turn in 0..=flights.len() {
         if let Some(flight) = flights.get(turn) {
             streams[turn % 2].write_all(requests.encoded(flight.clone())).expect("the server reads");
@@ -61,8 +58,7 @@ pub(crate) fn pipelined(address: SocketAddr, requests: &Requests) -> Outcome {
             streams[(turn - 1) % 2].read_exact(replies).expect("replies of the expected length");
         }
     }
-    let elapsed = started.elapsed();
-    Outcome { elapsed, ones: requests.count_ones(&replies), latencies: None }
+    Outcome { ones: requests.count_ones(&replies), latencies: Vec::new() }
 }
 
 /// Sends requests with one item each over [`CONNECTIONS`] connections, one at a time on each.
@@ -78,10 +74,9 @@ pub(crate) fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result
         poll.registry().register(&mut stream, Token(token), Interest::READABLE)?;
         streams.push((stream, Instant::now()));
     }
-    let mut latencies = Histogram::new(3).expect("valid digits");
+    let mut latencies = Vec::with_capacity(requests.len());
     let (mut sent, mut received, mut ones) = (0, 0, 0);
     let mut reply = vec![0; requests.reply_length()];
-    let started = Instant::now();
     for (stream, sent_at) in streams.iter_mut().take(requests.len()) {
         *sent_at = Instant::now();
         stream.write_all(requests.encoded(sent..sent + 1))?;
@@ -97,7 +92,7 @@ pub(crate) fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
             }
-            latencies.record(sent_at.elapsed().as_nanos() as u64).expect("a histogram that grows");
+            latencies.push(sent_at.elapsed().as_secs_f64());
             ones += requests.count_ones(&reply);
             received += 1;
             if sent < requests.len() {
@@ -107,7 +102,8 @@ pub(crate) fn one_by_one(address: SocketAddr, requests: &Requests) -> io::Result
             }
         }
     }
-    Ok(Outcome { elapsed: started.elapsed(), ones, latencies: Some(latencies) })
+    latencies.sort_by(f64::total_cmp);
+    Ok(Outcome { ones, latencies })
 }
 
 /// Returns the time of `operation`, and the longest wait of another client. This client sends one PING after the other,
