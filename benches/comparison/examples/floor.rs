@@ -72,31 +72,22 @@ fn packed(ctx: *mut RedisModuleCtx, argv: *mut *mut RedisModuleString, argc: c_i
 }
 
 type Arguments = *mut *mut RedisModuleString;
-type Callback = unsafe extern "C" fn(*mut RedisModuleCtx, Arguments, c_int) -> c_int;
 
-unsafe extern "C" fn add(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
-    one(ctx, argv, argc, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
+/// Defines a command that calls a function above with a mode.
+macro_rules! command {
+    ($name:ident, $function:ident, $mode:expr) => {
+        unsafe extern "C" fn $name(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
+            $function(ctx, argv, argc, $mode)
+        }
+    };
 }
 
-unsafe extern "C" fn exists(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
-    one(ctx, argv, argc, raw::REDISMODULE_READ)
-}
-
-unsafe extern "C" fn madd(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
-    many(ctx, argv, argc, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
-}
-
-unsafe extern "C" fn mexists(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
-    many(ctx, argv, argc, raw::REDISMODULE_READ)
-}
-
-unsafe extern "C" fn addpacked(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
-    packed(ctx, argv, argc, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
-}
-
-unsafe extern "C" fn existspacked(ctx: *mut RedisModuleCtx, argv: Arguments, argc: c_int) -> c_int {
-    packed(ctx, argv, argc, raw::REDISMODULE_READ)
-}
+command!(add, one, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
+command!(exists, one, raw::REDISMODULE_READ);
+command!(madd, many, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
+command!(mexists, many, raw::REDISMODULE_READ);
+command!(addpacked, packed, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE);
+command!(existspacked, packed, raw::REDISMODULE_READ);
 
 /// Loads the module.
 ///
@@ -115,7 +106,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: *mut RedisModuleCtx, _argv: Arg
         let flags: *const c_char = flags.as_ptr();
         call!(RedisModule_CreateCommand(ctx, name.as_ptr(), Some(callback), flags, 1, 1, 1)) == OK
     };
-    let registered = register(c"bf.add", add as Callback, c"write deny-oom fast")
+    let registered = register(c"bf.add", add as unsafe extern "C" fn(_, _, _) -> _, c"write deny-oom fast")
         && register(c"bf.exists", exists, c"readonly fast")
         && register(c"bf.madd", madd, c"write deny-oom")
         && register(c"bf.mexists", mexists, c"readonly")

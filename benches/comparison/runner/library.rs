@@ -54,43 +54,34 @@ trait Library {
     fn count_contained(&self, items: Slices) -> usize;
 }
 
-struct OneByOne(Filter);
-
-impl Library for OneByOne {
-    fn copy(&self) -> Box<dyn Library> {
-        Box::new(OneByOne(self.0.clone()))
-    }
-
-    fn bits(&self) -> u64 {
-        8 * self.0.memory_usage() as u64
-    }
-
-    fn insert(&mut self, items: Slices) -> usize {
-        items.filter(|item| self.0.insert(item) == Ok(true)).count()
-    }
-
-    fn count_contained(&self, items: Slices) -> usize {
-        items.filter(|item| self.0.contains(item)).count()
-    }
+/// Our filter, which is asked one by one or with all items at once.
+#[derive(Clone)]
+struct Ours {
+    filter: Filter,
+    batches: bool,
 }
 
-struct Batches(Filter);
-
-impl Library for Batches {
+impl Library for Ours {
     fn copy(&self) -> Box<dyn Library> {
-        Box::new(Batches(self.0.clone()))
+        Box::new(self.clone())
     }
 
     fn bits(&self) -> u64 {
-        8 * self.0.memory_usage() as u64
+        8 * self.filter.memory_usage() as u64
     }
 
     fn insert(&mut self, items: Slices) -> usize {
-        self.0.insert_batch(items).expect("room").into_iter().filter(|&new| new).count()
+        if self.batches {
+            return self.filter.insert_batch(items).expect("room").into_iter().filter(|&new| new).count();
+        }
+        items.filter(|item| self.filter.insert(item) == Ok(true)).count()
     }
 
     fn count_contained(&self, items: Slices) -> usize {
-        self.0.contains_batch(items).into_iter().filter(|&found| found).count()
+        if self.batches {
+            return self.filter.contains_batch(items).into_iter().filter(|&found| found).count();
+        }
+        items.filter(|item| self.filter.contains(item)).count()
     }
 }
 
@@ -116,14 +107,14 @@ impl<S: BuildHasher + Clone + 'static> Library for BloomFilter<S> {
 const CONTENDERS: [&str; 4] = ["fastbloom, foldhash", "fastbloom", "oxbloom, one by one", "oxbloom, batches"];
 
 fn contenders(capacity: u64, error_rate: f64) -> [Box<dyn Library>; 4] {
-    let ours = || builder(capacity).error_rate(error_rate).build().expect("memory");
+    let ours = |batches| Ours { filter: builder(capacity).error_rate(error_rate).build().expect("memory"), batches };
     let theirs = BloomFilter::with_false_pos(error_rate);
     let folded = BloomFilter::with_false_pos(error_rate).hasher(foldhash::fast::RandomState::default());
     [
         Box::new(folded.expected_items(capacity as usize)),
         Box::new(theirs.expected_items(capacity as usize)),
-        Box::new(OneByOne(ours())),
-        Box::new(Batches(ours())),
+        Box::new(ours(false)),
+        Box::new(ours(true)),
     ]
 }
 
@@ -211,16 +202,17 @@ fn add_to_tables(table: &mut Table) {
     const SIZE: u64 = 1_000_000;
     const WINDOW: Duration = Duration::from_secs(1500);
     let items = Items::new(NEW..NEW + 3 * SIZE);
-    let mut growing = Batches(builder(100).growing(2).counting().build().expect("memory"));
+    let ours = |builder: FilterBuilder| Ours { filter: builder.build().expect("memory"), batches: true };
+    let mut growing = ours(builder(100).growing(2).counting());
     let batches = |range: Range<usize>| range.clone().step_by(1000).map(|start| items.slices(start..start + 1000));
     let time = timed(|| batches(0..SIZE as usize).map(|batch| growing.insert(batch)).sum());
     table.push("growing to 10^6: add", Unit::Nanoseconds, "counting", time.as_nanos() as f64 / SIZE as f64);
 
-    let mut windowed = Batches(builder(SIZE).window(WINDOW).slices(15).build().expect("memory"));
+    let mut windowed = ours(builder(SIZE).window(WINDOW).slices(15));
     let slice = SIZE as usize / 15 / 1000 * 1000;
     let (mut time, mut measured) = (Duration::ZERO, 0);
     for number in 0..30 {
-        windowed.0.advance_to(number as u32 * WINDOW / 15);
+        windowed.filter.advance_to(number as u32 * WINDOW / 15);
         let spent = timed(|| batches(number * slice..(number + 1) * slice).map(|batch| windowed.insert(batch)).sum());
         if number > 16 {
             (time, measured) = (time + spent, measured + slice);

@@ -29,6 +29,7 @@ const ALL: [Contender; 3] = [REDISBLOOM, OXBLOOM, CLASSIC];
 
 /// The filter of every measurement.
 const KEY: &str = "filter";
+const ADD: &[&str] = &["BF.MADD", KEY];
 
 /// The extent of the measurements.
 #[derive(Clone, Copy)]
@@ -39,8 +40,6 @@ struct Scale {
     saved: u64,
     /// The number of additions that are logged and replicated.
     stream: u64,
-    /// The capacity of the filter that is reserved and discarded, at 1 %.
-    vast: u64,
     /// The largest size to which filters grow.
     grown: u64,
     /// The capacity of the filters that are copied, deleted and merged, at 1 %, and a number of items that touch nearly
@@ -49,25 +48,13 @@ struct Scale {
     touching: u64,
 }
 
-const FULL: Scale = Scale {
-    rounds: 5,
-    saved: 100_000_000,
-    stream: 1_000_000,
-    vast: 10_000_000_000,
-    grown: 10_000_000,
-    big: 750_000_000,
-    touching: 2_000_000,
-};
+#[rustfmt::skip]
+const FULL: Scale =
+    Scale { rounds: 5, saved: 100_000_000, stream: 1_000_000, grown: 10_000_000, big: 750_000_000, touching: 2_000_000 };
 
-const QUICK: Scale = Scale {
-    rounds: 3,
-    saved: 10_000_000,
-    stream: 200_000,
-    vast: 1_000_000_000,
-    grown: 1_000_000,
-    big: 75_000_000,
-    touching: 200_000,
-};
+#[rustfmt::skip]
+const QUICK: Scale =
+    Scale { rounds: 3, saved: 10_000_000, stream: 200_000, grown: 1_000_000, big: 75_000_000, touching: 200_000 };
 
 /// A function that measures into a table.
 type Measure = fn(&Scale, &mut Table);
@@ -76,14 +63,13 @@ type Measure = fn(&Scale, &mut Table);
 pub(crate) fn measure(only: &str, quick: bool) -> Vec<Table> {
     const COUNTED: [Contender; 2] = [("plain, NONSCALING", Peer::Oxbloom), ("counting", Peer::Oxbloom)];
     const MERGED: [Contender; 2] = [("a loop over memory", Peer::Nothing), OXBLOOM];
-    const TABLES: [(&str, &str, &[Contender], Measure); 9] = [
+    const TABLES: [(&str, &str, &[Contender], Measure); 8] = [
         ("memory", "Memory", &ALL, memory),
         ("memory-counting", "Memory of counting filters", &COUNTED, memory_counting),
         ("memory-cuckoo", "Memory and false positives of cuckoo filters", &ALL, memory_cuckoo),
         ("growing", "Pauses while a filter grows", &ALL, growing),
         ("saving", "Saving and loading", &ALL, saving),
         ("replication", "Replication and append-only file", &[REDISBLOOM, OXBLOOM], propagation),
-        ("reserving", "A vast filter", &[REDISBLOOM, OXBLOOM], reserving),
         ("deleting", "Copying and deleting", &[REDISBLOOM, OXBLOOM], deleting),
         ("merging", "Merging", &MERGED, merging),
     ];
@@ -115,30 +101,43 @@ fn bytes(table: &mut Table, title: &str, contender: &str, bytes: u64) {
     table.push(title, Unit::Bytes, contender, bytes as f64);
 }
 
-/// Measures filters that were reserved large enough, one that grows from size to size, and many small ones.
+/// Creates a filter, fills it, and measures its memory.
+fn filled(instance: &mut Instance, create: &str, add: &[&str], items: u64, table: &mut Table, row: [&str; 2]) {
+    if !create.is_empty() {
+        let _: String = ask(&mut instance.connection, create);
+    }
+    fill(instance, add, 0..items);
+    let usage: u64 = ask(&mut instance.connection, &format!("MEMORY USAGE {KEY}"));
+    bytes(table, &format!("MEMORY USAGE, {}", row[0]), row[1], usage);
+}
+
+/// Measures filters that were reserved large enough, filters that grew, and many small ones.
 ///
 /// jemalloc keeps freed memory for ten seconds, so it is told to return it before the resident memory is read. The
 /// first commands touch memory of the server itself, so a filter is created and deleted before the measurement.
 fn memory(scale: &Scale, table: &mut Table) {
     const SMALL: u64 = 10_000;
     for (name, mut instance) in on_all(ALL) {
-        for (rate, capacity) in [("0.01", 10_000), ("0.01", 1_000_000), ("0.01", 100_000_000), ("0.001", 600_000_000)] {
-            reserve(&mut instance, &format!("{rate} {capacity}"));
-            let percent = if rate == "0.01" { "1 %" } else { "0.1 %" };
-            bytes(table, &format!("MEMORY USAGE, {} at {percent}", power(capacity)), name, usage(&mut instance));
+        for (title, rate, capacity) in [
+            ("10^4 at 1 %", "0.01", 10_000),
+            ("10^6 at 1 %", "0.01", 1_000_000),
+            ("10^8 at 1 %", "0.01", 100_000_000),
+            ("6·10^8 at 0.1 %", "0.001", 600_000_000),
+        ] {
+            let create = format!("BF.RESERVE {KEY} {rate} {capacity}");
+            filled(&mut instance, &create, ADD, 0, table, [title, name]);
             discard(&mut instance, "UNLINK");
         }
-        fill(&mut instance, &["BF.MADD", KEY], 0..SMALL);
+        fill(&mut instance, ADD, 0..SMALL);
         discard(&mut instance, "DEL");
-        let (before, mut items) = (settled(&mut instance), 0);
         for size in sizes(scale) {
-            fill(&mut instance, &["BF.MADD", KEY], items..size);
-            items = size;
-            bytes(table, &format!("MEMORY USAGE, grown to {}", power(size)), name, usage(&mut instance));
+            let before = settled(&mut instance);
+            filled(&mut instance, "", ADD, size, table, [&format!("grown to {}", power(size)), name]);
             if size >= 1_000_000 {
                 let grown = settled(&mut instance).saturating_sub(before);
                 bytes(table, &format!("resident memory, grown to {}", power(size)), name, grown);
             }
+            discard(&mut instance, "DEL");
         }
         let before = instance.info("used_memory");
         (0..SMALL).for_each(|key| assert_eq!(ask::<i64>(&mut instance.connection, &format!("BF.ADD {key} item")), 1));
@@ -155,45 +154,40 @@ fn sizes(scale: &Scale) -> impl Iterator<Item = u64> + use<> {
 
 fn memory_counting(scale: &Scale, table: &mut Table) {
     let mut instance = start(Peer::Oxbloom);
-    let mut measure = |title: &str, plain: String, counting: String, items: u64| {
+    let mut measure = |title: &str, plain: &str, counting: &str, items: u64| {
         for (name, parameters, items) in [("plain, NONSCALING", plain, 0), ("counting", counting, items)] {
-            reserve(&mut instance, &parameters);
-            fill(&mut instance, &["BF.MADD", KEY], 0..items);
-            bytes(table, title, name, usage(&mut instance));
+            filled(&mut instance, &format!("BF.RESERVE {KEY} {parameters}"), ADD, items, table, [title, name]);
             discard(&mut instance, "DEL");
         }
     };
-    for (title, rate) in [("10^6 at 1 %, NONSCALING", "0.01"), ("10^6 at 0.1 %, NONSCALING", "0.001")] {
-        let plain = format!("{rate} 1000000 NONSCALING");
-        measure(title, plain.clone(), plain + " COUNTING", 1_000_000);
+    for (title, plain) in [("10^6 at 1 %", "0.01 1000000 NONSCALING"), ("10^6 at 0.1 %", "0.001 1000000 NONSCALING")] {
+        measure(&format!("{title}, NONSCALING"), plain, &format!("{plain} COUNTING"), 1_000_000);
     }
     for size in sizes(scale) {
         let title = format!("grown from 100 to {} at 1 %", power(size));
-        measure(&title, format!("0.01 {size} NONSCALING"), "0.01 100 COUNTING".to_owned(), size);
+        measure(&title, &format!("0.01 {size} NONSCALING"), "0.01 100 COUNTING", size);
     }
 }
 
 fn memory_cuckoo(scale: &Scale, table: &mut Table) {
     const LOOKED_UP: u64 = 200_000;
-    let cases: [(&str, &str, u64); 5] = [
+    let cases = [
         ("reserved for 10^6, with 10^6 items", "1000000", 1_000_000),
         ("the same, BUCKETSIZE 4", "1000000 BUCKETSIZE 4", 1_000_000),
         ("grown to 3·10^4 from the defaults", "1024", 30_000),
         ("grown to 10^6 from 1024, EXPANSION 2", "1024 EXPANSION 2", 1_000_000),
         ("grown to 10^7 from 1024, EXPANSION 2", "1024 EXPANSION 2", 10_000_000),
     ];
-    let mut instances = on_all(ALL);
-    for (title, reserve, count) in cases.into_iter().filter(|case| case.2 <= scale.grown) {
-        for (name, instance) in &mut instances {
-            let _: String = ask(&mut instance.connection, &format!("CF.RESERVE {KEY} {reserve}"));
-            fill(instance, &["CF.INSERT", KEY, "ITEMS"], 0..count);
-            let absent = items((28, 28), ABSENT.start..ABSENT.start + LOOKED_UP);
-            let requests = Requests::new(&["CF.MEXISTS", KEY], &absent, Delivery::Batch(1000));
+    let absent = items((28, 28), ABSENT.start..ABSENT.start + LOOKED_UP);
+    let requests = Requests::new(&["CF.MEXISTS", KEY], &absent, Delivery::Batch(1000));
+    for (name, mut instance) in on_all(ALL) {
+        for (title, parameters, count) in cases.into_iter().filter(|case| case.2 <= scale.grown) {
+            let (create, add) = (format!("CF.RESERVE {KEY} {parameters}"), ["CF.INSERT", KEY, "ITEMS"]);
+            filled(&mut instance, &create, &add, count, table, [title, name]);
             let found = client::pipelined(instance.address(), &requests).ones;
             let share = 100.0 * found as f64 / LOOKED_UP as f64;
             table.push(&format!("false positives, {title}"), Unit::Percent, name, share);
-            bytes(table, &format!("MEMORY USAGE, {title}"), name, usage(instance));
-            discard(instance, "DEL");
+            discard(&mut instance, "DEL");
         }
     }
 }
@@ -204,7 +198,7 @@ fn growing(scale: &Scale, table: &mut Table) {
     let mut instances = on_all(ALL);
     for _ in 0..2 * scale.rounds {
         for (name, instance) in &mut instances {
-            let (_, longest) = longest_pause(instance.address(), || fill(instance, &["BF.MADD", KEY], 0..1_000_000));
+            let (_, longest) = longest_pause(instance.address(), || fill(instance, ADD, 0..1_000_000));
             time(table, "growing to 10^6, pause of others", name, longest);
             discard(instance, "DEL");
         }
@@ -217,7 +211,7 @@ fn saving(scale: &Scale, table: &mut Table) {
     let mut instances = on_all(ALL).map(|(name, mut instance)| {
         let before = resident(&instance);
         reserve(&mut instance, &format!("0.01 {}", scale.saved));
-        fill(&mut instance, &["BF.MADD", KEY], 0..scale.saved / 2);
+        fill(&mut instance, ADD, 0..scale.saved / 2);
         bytes(table, &format!("resident memory, {size}"), name, resident(&instance).saturating_sub(before));
         (name, instance)
     });
@@ -236,7 +230,6 @@ fn saving(scale: &Scale, table: &mut Table) {
 /// Measures BGSAVE. The server checks its child only every 100 ms, so this watches the child directly.
 fn background_save(instance: &mut Instance, name: &str, table: &mut Table) {
     const PAUSE: Duration = Duration::from_millis(2);
-    let cpu_before = children_cpu(instance);
     let mut peak = 0;
     let elapsed = timed(|| {
         let _: String = ask(&mut instance.connection, "BGSAVE");
@@ -251,10 +244,7 @@ fn background_save(instance: &mut Instance, name: &str, table: &mut Table) {
     });
     wait_until("the save has ended", || instance.info("rdb_bgsave_in_progress") == 0);
     time(table, "BGSAVE", name, elapsed);
-    time(table, "BGSAVE, fork", name, Duration::from_micros(instance.info("latest_fork_usec")));
-    time(table, "BGSAVE, processor time of the child", name, children_cpu(instance) - cpu_before);
     bytes(table, "BGSAVE, peak memory of the child", name, peak);
-    bytes(table, "BGSAVE, rdb_last_cow_size", name, instance.info("rdb_last_cow_size"));
 }
 
 /// Stops the server, and starts another one with its files.
@@ -307,33 +297,12 @@ fn propagation(scale: &Scale, table: &mut Table) {
     }
 }
 
-/// Measures BF.RESERVE of more memory than many machines have, and the memory that it touches.
-fn reserving(scale: &Scale, table: &mut Table) {
-    let size = format!("{} at 1 %", power(scale.vast));
-    // A module might touch all the memory, so the machine must have it. At 1 %, an item takes 11 bits.
-    let needed = scale.vast / 8 * 12;
-    let available = memory_field("/proc/meminfo", "MemAvailable").expect("Linux");
-    if available < needed {
-        eprintln!("{size} is left out: {available} bytes of memory are available, and {needed} might be needed");
-        return;
-    }
-    for (name, mut instance) in on_all([REDISBLOOM, OXBLOOM]) {
-        let before = resident(&instance);
-        for _ in 0..scale.rounds {
-            let elapsed = timed(|| reserve(&mut instance, &format!("0.01 {}", scale.vast)));
-            time(table, &format!("BF.RESERVE, {size}"), name, elapsed);
-            bytes(table, &format!("resident memory, {size}"), name, resident(&instance).saturating_sub(before));
-            discard(&mut instance, "UNLINK");
-        }
-    }
-}
-
 /// Measures COPY, UNLINK and DEL of a large filter, and the pauses of other clients.
 fn deleting(scale: &Scale, table: &mut Table) {
     for (name, mut instance) in on_all([REDISBLOOM, OXBLOOM]) {
         for command in ["UNLINK", "DEL"].repeat(scale.rounds) {
             reserve(&mut instance, &format!("0.01 {}", scale.big));
-            fill(&mut instance, &["BF.MADD", KEY], 0..scale.touching);
+            fill(&mut instance, ADD, 0..scale.touching);
             if command == "UNLINK" {
                 copy(&mut instance, name, table);
             }
@@ -403,10 +372,6 @@ fn discard(instance: &mut Instance, command: &str) {
     assert_eq!(ask::<i64>(&mut instance.connection, &format!("{command} {KEY}")), 1);
 }
 
-fn usage(instance: &mut Instance) -> u64 {
-    ask(&mut instance.connection, &format!("MEMORY USAGE {KEY}"))
-}
-
 /// Returns the resident memory of the server. The server's own number is up to 100 ms old.
 fn resident(instance: &Instance) -> u64 {
     process_memory(instance.server.pid(), "status", "VmRSS").expect("a server that lives")
@@ -428,15 +393,4 @@ pub(crate) fn memory_field(path: &str, name: &str) -> Option<u64> {
     let fields = fs::read_to_string(path).ok()?;
     let value = fields.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.trim().strip_suffix(" kB")?.parse().ok().map(|kilobytes: u64| 1024 * kilobytes)
-}
-
-/// Returns the processor time of the server's children that have exited.
-fn children_cpu(instance: &mut Instance) -> Duration {
-    let info: String = ask(&mut instance.connection, "INFO cpu");
-    let times = info.lines().filter_map(|line| {
-        let (name, seconds) = line.split_once(':')?;
-        let is_childrens = matches!(name, "used_cpu_sys_children" | "used_cpu_user_children");
-        is_childrens.then(|| seconds.trim().parse::<f64>().expect("seconds"))
-    });
-    Duration::from_secs_f64(times.sum())
 }
