@@ -74,13 +74,10 @@ class Plan:
     """The number of requests of a round, for each filter."""
     sample: int
     """The number of URLs with which the shortcuts for scrapy-redis-bloomfilter are checked."""
-    races: int
-    raced: int
-    """The number of URLs that two processes check at the same time."""
 
 
-FULL = Plan(1_000_000, 1_000_000, 151, 200, 2_000, 5, 4_000)
-QUICK = Plan(100_000, 100_000, 15, 200, 500, 1, 1_000)
+FULL = Plan(1_000_000, 1_000_000, 151, 200, 2_000)
+QUICK = Plan(100_000, 100_000, 15, 200, 500)
 
 
 # ---- URLs -----------------------------------------------------------------------------------------------------------
@@ -362,34 +359,6 @@ def timed(call: Callable[[Any], Any], arguments: Sequence[Any]) -> tuple[float, 
     return took * scale, cpu * scale, returned
 
 
-def races(contender: Contender, items: list[str], plan: Plan) -> list[int]:
-    counts = []
-    for _ in range(plan.races):
-        contender.server.client.flushall()
-        counts.append(race(contender.kind, contender.server.url, items[: plan.raced]))
-    return counts
-
-
-def race(kind: Kind, url: str, raced: list[str]) -> int:
-    """Returns how many URLs get through twice if two processes check them all at the same time, in the same order."""
-    start, answers = multiprocessing.Barrier(2), multiprocessing.SimpleQueue()
-    arguments = (kind, url, raced, start, answers)
-    racers = [multiprocessing.Process(target=racer, args=arguments) for _ in range(2)]
-    for process in racers:
-        process.start()
-    through = [answers.get() for _ in racers]
-    for process in racers:
-        process.join()
-    return sum(one and other for one, other in zip(*through, strict=True))
-
-
-def racer(kind: Kind, url: str, raced: list[str], start: Any, answers: Any) -> None:
-    dupefilter = kind.on(url)
-    requests = [Request(each) for each in raced]
-    start.wait()
-    answers.put([not dupefilter.request_seen(request) for request in requests])
-
-
 # ---- The run --------------------------------------------------------------------------------------------------------
 
 
@@ -416,16 +385,12 @@ def run(plan: Plan, data: Path) -> report.Report:
             say(f"Counting false positives of {each.name}")
             row.size, row.used = each.size(), each.used() - each.empty
             row.wrong = each.false_positives(others)
-        for each, row in zip(contenders, rows, strict=True):
-            say(f"Racing {each.name}")
-            row.twice = races(each, items.urls, plan)
         return report.Report(
             described(contenders[-1].server.client),
             len(items.urls),
             len(others.urls),
             plan.rounds,
             plan.block,
-            plan.raced,
             rows,
             pings,
         )

@@ -45,8 +45,6 @@ class Row:
     used: int = 0
     wrong: int = 0
     """The number of false positives."""
-    twice: list[int] = field(default_factory=list)
-    """The number of URLs that two processes both let through, one figure per race."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,11 @@ class Report:
     others: int
     rounds: int
     block: int
-    raced: int
     rows: list[Row]
     pings: list[float]
 
     def markdown(self) -> str:
-        parts = self._setup, self._speeds, self._memory, self._races
+        parts = self._setup, self._speeds, self._memory
         return "\n\n".join(part() for part in parts)
 
     def _setup(self) -> str:
@@ -90,37 +87,22 @@ class Report:
 
     def _memory(self) -> str:
         def line(row: Row) -> list[str]:
-            low, high = interval(row.wrong, self.others)
             sizes = f"{row.size / 1e6:.2f} MB", f"{row.used / 1e6:.2f} MB"
             measured = f"{row.wrong:,}: {percent(row.wrong / self.others)}"
-            bounds = f"{percent(low)} to {percent(high)}"
             per_item = f"{row.size / self.items:,.1f}"
-            return [row.name, *sizes, per_item, percent(row.promised), measured, bounds]
+            return [row.name, *sizes, per_item, percent(row.promised), measured]
 
         intro = (
             f"The next table has filters of {self.items:,} URLs: their memory, and how many of "
             f"{self.others:,} other URLs are false positives."
         )
-        heads = "`MEMORY USAGE`|growth of `used_memory`|bytes a URL|promised|false positives|95 % interval"
+        heads = "`MEMORY USAGE`|growth of `used_memory`|bytes a URL|promised|false positives"
         theirs = (
             "For scrapy-redis-bloomfilter, the promised rate is the theoretical one for good hash functions, "
             "(1 - e^(-kn/m))^k. Its first function is the sum of the fingerprint's characters, which has few different "
             "values, so only the other functions are of use."
         )
         return f"{intro}\n\n{table(heads, map(line, self.rows))}\n\n{theirs}"
-
-    def _races(self) -> str:
-        def line(row: Row) -> list[str]:
-            low, high = min(row.twice), max(row.twice)
-            extent = f" ({low:,} to {high:,})" if low < high else ""
-            return [row.name, f"{statistics.median(row.twice):,.0f}{extent}"]
-
-        races = len(self.rows[0].twice)
-        intro = (
-            f"Two processes check the same {self.raced:,} URLs in the same order, starting at the same "
-            f"moment. The table has the number of URLs that both found to be new, the median of {races} runs:"
-        )
-        return f"{intro}\n\n{table('URLs followed twice', map(line, self.rows))}"
 
 
 def table(heads: str, rows: Iterable[Sequence[str]]) -> str:
@@ -141,16 +123,6 @@ def percent(share: float) -> str:
         return f"{100 * share:.0e} %"
     decimals = max(0, 2 - math.floor(math.log10(100 * min(share, 1 - share))))
     return f"{100 * share:.{decimals}f} %"
-
-
-def interval(hits: int, of: int) -> tuple[float, float]:
-    """Returns the interval of Wilson (1927), which contains a share with a probability of 95 %."""
-    z = statistics.NormalDist().inv_cdf(0.975)
-    share = hits / of
-    middle = share + z * z / (2 * of)
-    spread = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    low, high = ((middle + sign * spread) / (1 + z * z / of) for sign in (-1, 1))
-    return (low if hits else 0.0), high
 
 
 def versions(packages: Iterable[str]) -> str:
