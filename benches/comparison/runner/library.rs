@@ -12,7 +12,6 @@
 //!   full, a copy of the half-full filter replaces it.
 //! - The clock is the thread's processor time, which stops while other threads run.
 
-use std::array;
 use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::ops::Range;
@@ -22,21 +21,17 @@ use std::time::Duration;
 use fastbloom::BloomFilter;
 use oxbloom_filter::{Filter, FilterBuilder};
 
+use crate::requests::{ABSENT, items};
 use crate::table::{Table, Unit};
 use crate::workload::{power, some_of};
 
 const SEED: u64 = 42;
 
-/// An item is the prefix and eight digits of five bits.
-const PREFIX: &[u8] = b"https://example.com/";
-const DIGITS: usize = 8;
-const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// The length of an item in bytes.
+const LENGTH: usize = 28;
 
 /// The number of the first item that is inserted while the clock runs. Filters contain the items from 0 on.
 const NEW: u64 = 1 << 38;
-
-/// The numbers of items that are never inserted.
-const ABSENT: Range<u64> = 1 << 39..1 << 40;
 
 /// The number of items that a contender is measured with in each round. They touch more memory than a cache has, and the
 /// branch predictor cannot learn the outcomes.
@@ -234,14 +229,7 @@ struct Items {
 
 impl Items {
     fn new(numbers: impl IntoIterator<Item = u64>) -> Items {
-        let mut bytes = Vec::new();
-        for number in numbers {
-            let scrambled = scramble(number);
-            bytes.extend_from_slice(PREFIX);
-            bytes
-                .extend_from_slice(&array::from_fn::<_, DIGITS, _>(|i| ALPHABET[(scrambled >> (5 * i)) as usize % 32]));
-        }
-        Items { bytes, length: black_box(PREFIX.len() + DIGITS) }
+        Items { bytes: items((LENGTH, LENGTH), numbers).concat(), length: black_box(LENGTH) }
     }
 
     fn slices(&self, range: Range<usize>) -> Slices<'_> {
@@ -277,11 +265,4 @@ fn each_chunk(numbers: Range<u64>, mut run: impl FnMut(Slices) -> usize) -> usiz
     let starts = numbers.clone().step_by(1024);
     let chunks = starts.map(|start| Items::new(start..numbers.end.min(start + 1024)));
     chunks.map(|items| run(items.slices(0..items.bytes.len() / items.length))).sum()
-}
-
-/// Scrambles a number below 2^40, bijectively: different numbers give different items in random order.
-fn scramble(number: u64) -> u64 {
-    const MASK: u64 = (1 << 40) - 1;
-    let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) & MASK;
-    (mixed ^ (mixed >> 20)).wrapping_mul(0xBF58_476D_1CE4_E5B9) & MASK
 }
