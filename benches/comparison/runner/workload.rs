@@ -118,7 +118,8 @@ const KEY: &str = "filter";
 const SCRIPT_SLICES: [&str; 6] = ["slice:0", "slice:1", "slice:2", "slice:3", "slice:4", "slice:5"];
 
 impl Workload {
-    /// Returns a smaller workload, with the first of the lengths.
+    /// Returns the workload with the first of the lengths, and if it has more than a million items, with a tenth of them,
+    /// in whole thousands.
     pub(crate) fn quick(self) -> Workload {
         let lengths = &self.lengths[..1];
         if self.capacity.max(self.filled) <= 1_000_000 {
@@ -170,7 +171,7 @@ impl Workload {
                     sample.record(&mut table, step, subject.contender.name, self.quantities);
                 }
             }
-            // No contender is always the one after the slowest.
+            // Otherwise, a contender would always follow the same other one.
             subjects.rotate_left(1);
         }
         for subject in &mut subjects {
