@@ -52,12 +52,15 @@ fn main() {
 fn fill_in(page: &str, sections: &[(String, String)]) {
     let path = testkit::repository().join(page);
     let mut text = fs::read_to_string(&path).expect("a page");
+    let mut markers = text.matches("<!-- /").count();
     for (name, section) in sections {
         let marker = format!("<!-- {name} -->\n");
         let Some((before, rest)) = text.split_once(&marker) else { continue };
         let (_, after) = rest.split_once(&format!("<!-- /{name} -->")).expect("the marker of the end");
         text = format!("{before}{marker}\n{section}\n<!-- /{name} -->{after}");
+        markers -= 1;
     }
+    assert_eq!(markers, 0, "{page} has tables that were not measured");
     fs::write(path, text).expect("a page that can be written");
 }
 
