@@ -1,14 +1,10 @@
 """Reads pages of the documentation for tests: sections, code, and redis-cli sessions."""
 
-import contextlib
 import re
-import subprocess
 import textwrap
 
-import redis
-from servers import HOST, ROOT, Server
+from servers import ROOT
 
-CLI = "redis-cli"
 # A command after redis-cli's prompt, and its reply.
 TYPED = r"^127\.0\.0\.1:6379> (?P<command>.*)\n(?P<reply>(?:(?!127\.0\.0\.1|\$ |```).*\n)+)"
 
@@ -38,23 +34,3 @@ def typed(text: str) -> list[tuple[str, str]]:
     return [
         (found["command"], found["reply"]) for found in re.finditer(TYPED, console, re.MULTILINE)
     ]
-
-
-def redis_cli(server: Server, command: str) -> str:
-    """Returns the output of redis-cli for a command."""
-    program = [CLI, "-h", HOST, "-p", str(server.port), "--no-raw"]
-    done = subprocess.run(
-        program, input=f"{command}\n", stdout=subprocess.PIPE, text=True, check=True
-    )
-    return done.stdout
-
-
-def run_python(server: Server, code: str) -> None:
-    """Runs code that connects to the default port. It connects to the port of `server` instead."""
-    with contextlib.ExitStack() as stack:
-        names: dict = {}
-        exec(re.sub(r"\b(redis(?:\.asyncio)?\.Redis)\(", rf"\1(port={server.port}, ", code), names)  # noqa: S102
-        # The code does not close its connection.
-        for value in names.values():
-            if isinstance(value, redis.Redis):
-                stack.callback(value.close)

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,12 +18,14 @@ from typing import Self
 
 import pytest
 import redis
-from pages import blocks
+from pages import blocks, section
 from servers import HOST, ONCE, ROOT, WITHIN
 
 DONE = "### done"
 # The variables that every shell has.
 GIVEN = {"HOME", "PATH", "PWD"}
+# Files that pages read into their shell.
+FUNCTIONS = ["examples/keys_of_type.sh", "examples/wait_until.sh"]
 
 
 def with_settings(text: str, settings: dict[str, str]) -> str:
@@ -35,36 +38,25 @@ def with_settings(text: str, settings: dict[str, str]) -> str:
     return text
 
 
-WAIT_UNTIL = "examples/wait_until.sh"
-"""Has the function with which pages wait. It gives up after some time."""
-FUNCTIONS = ["examples/keys_of_type.sh", WAIT_UNTIL]
-"""Files that pages read into their shell."""
-
-
-def waits_are_bounded(text: str) -> bool:
-    """Returns true if a page only waits with this function."""
-    code, function = "\n".join(blocks(text)), (ROOT / WAIT_UNTIL).read_text()
-    is_bounded = "gave up" in function and function.count("sleep ") == 1
-    return is_bounded and code.count(f". {WAIT_UNTIL}\n") == 1 and "sleep" not in code
-
-
-def redis_cli_at(folder: Path, port: int) -> Path:
-    """Creates a folder with a `redis-cli` that connects to this port by default."""
+def programs_at(folder: Path, port: int) -> Path:
+    """Creates a folder with a `redis-cli` that connects to this port by default, and with `oxbloom`."""
     program = shutil.which("redis-cli")
     assert program
     folder.mkdir()
     (folder / "redis-cli").write_text(f'#!/bin/sh\nexec {program} -h {HOST} -p {port} "$@"\n')
     (folder / "redis-cli").chmod(0o755)
+    (folder / "oxbloom").symlink_to(Path(sys.executable).with_name("oxbloom"))
     return folder
 
 
 class Shell:
-    """A shell into which a page is pasted."""
+    """A shell into which a page is pasted. `page` is the text of the page with the settings of the test."""
 
     def __init__(
         self,
         folder: Path,
         text: str,
+        settings: dict[str, str] | None = None,
         *,
         directory: Path = ROOT,
         port: int | None = None,
@@ -76,10 +68,11 @@ class Shell:
         serves: the ports of the servers that the page starts. They are stopped in the end.
         """
         self.serves = serves
+        self.page = with_settings(text, settings or {})
         named = set(re.findall(r"\$\{?(\w+)", "\n".join(blocks(text)))) - GIVEN
         known = {name: value for name, value in os.environ.items() if name not in named}
         if port:
-            known["PATH"] = f"{redis_cli_at(folder / 'programs', port)}:{known['PATH']}"
+            known["PATH"] = f"{programs_at(folder / 'programs', port)}:{known['PATH']}"
         self.errors = folder / f"errors-{id(self)}"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
@@ -98,6 +91,10 @@ class Shell:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def blocks(self, heading: str) -> list[str]:
+        """Returns the blocks of commands below a heading of the page."""
+        return blocks(section(self.page, heading))
 
     def paste(self, *code: str) -> list[str]:
         """Pastes code, and returns the lines that it prints. Fails the test if this takes too long."""

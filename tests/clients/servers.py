@@ -36,6 +36,8 @@ OXBLOOM = os.environ.get("OXBLOOM_MODULE", str(ROOT / "target/release/liboxbloom
 OXBLOOM_WITH_CLOCK = os.environ.get(
     "OXBLOOM_FAULTY_MODULE", str(ROOT / "target/faulty/liboxbloom.so")
 )
+# RedisBloom's library, and options that load our module beside it.
+BESIDE = (REDISBLOOM, "--loadmodule", OXBLOOM, "prefix", "OX")
 SERVER = os.environ.get("SERVER_BIN", "redis-server")
 HOST = "127.0.0.1"
 # Below the ephemeral ports, so that no connection takes a server's port while the server is down.

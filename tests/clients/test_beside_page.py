@@ -10,7 +10,7 @@ from pathlib import Path
 import pages
 import pytest
 import redis
-from pasting import Shell, waits_are_bounded, with_settings
+from pasting import Shell
 from servers import (
     HOST,
     OXBLOOM,
@@ -38,10 +38,11 @@ def test_the_page_can_be_pasted_from_top_to_bottom(tmp_path: Path) -> None:
         "REDISBLOOM=/usr/local/lib/redis/modules/redisbloom.so": f"REDISBLOOM={Path(REDISBLOOM).resolve()}",
         "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
     }
-    blocks = pages.blocks(with_settings(PAGE, settings))
-    setting, start, fill, copy, compare, convert, live, rename, *loops = blocks
-    all_filters, theirs, not_theirs = loops
-    with Shell(tmp_path, PAGE, directory=tmp_path, serves=[port]) as shell:
+    with Shell(tmp_path, PAGE, settings, directory=tmp_path, serves=[port]) as shell:
+        setting, start, fill, copy, compare, convert, live, rename, *loops = pages.blocks(
+            shell.page
+        )
+        all_filters, theirs, not_theirs = loops
         shell.paste(setting, start, fill)
         verdicts = shell.paste(copy)
         assert verdicts.count("Items compared") == 2
@@ -160,7 +161,3 @@ def test_the_table_has_the_names_on_the_server():
         client.execute_command("OXCF.RESERVE", "cuckoo", 100, "LAYOUT", "classic")
         for key in ("bloom", "cuckoo"):
             assert f"`{client.type(key).decode()}`" in PAGE
-
-
-def test_all_waits_are_bounded():
-    assert waits_are_bounded(PAGE)

@@ -1,7 +1,7 @@
 """Compares docs/forgetting.md with a server.
 
 The script for rotated keys gives the same replies as a window, and keys are replaced by a window without a loss.
-`test_pasted_pages.py` pastes the page.
+`test_following_pages.py` runs its commands.
 """
 
 import re

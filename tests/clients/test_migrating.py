@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Self
 
 import pages
-import pasting
 import pytest
 import redis
-from pasting import Shell, with_settings
+from pasting import Shell
 from servers import HOST, OXBLOOM, REDISBLOOM, Server, free_port, running, wait_until
 
 PAGE = pages.page("migrating-from-redisbloom.md")
@@ -48,15 +47,11 @@ class Move:
         ):
             settings[port_on_page] = f"NEW_PORT={port}"
             settings[folder_on_page] = f"NEW_DIR={folder / str(port)}"
-        self.page = with_settings(PAGE, settings)
         quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-        self.shell = Shell(folder, self.page, directory=folder, serves=self.ports, **quiet)
+        self.shell = Shell(folder, PAGE, settings, directory=folder, serves=self.ports, **quiet)
+        self.blocks = self.shell.blocks
         self.servers = [redis.Redis(HOST, port, protocol=2) for port in self.ports]
         self.new = self.servers[0]
-
-    def blocks(self, heading: str) -> list[str]:
-        """Returns the blocks of commands below a heading of the page."""
-        return pages.blocks(pages.section(self.page, heading))
 
     def run(self, *commands: str) -> str:
         """Pastes commands into the shell. Returns what they print."""
@@ -257,7 +252,7 @@ def test_the_page_can_be_pasted_from_top_to_bottom(move: Move) -> None:
     old = move.old.client
     model = Model(old)
     add_to_cuckoo_filters(old, 0)
-    shown = [move.run(block) for block in pages.blocks(move.page)]
+    shown = [move.run(block) for block in pages.blocks(move.shell.page)]
     assert [text.count("copied 7 filters") for text in shown].count(1) == 1
     assert old.info("replication")["role"] == "master"
     for client in (old, *move.servers):
@@ -265,7 +260,3 @@ def test_the_page_can_be_pasted_from_top_to_bottom(move: Move) -> None:
     for client in move.servers[1:]:
         same(old, client, model)
         same_cuckoo_filters(old, client)
-
-
-def test_all_waits_are_bounded() -> None:
-    assert pasting.waits_are_bounded(PAGE)

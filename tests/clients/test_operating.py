@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pages
-import pasting
 import pytest
 import redis
 from monitoring import exporter, figures, get, info_text, numbers, program
-from pasting import Shell, with_settings
+from pasting import Shell
 from servers import (
     OXBLOOM,
     REDISBLOOM,
@@ -50,8 +49,7 @@ class Reader:
             "NEW_PORT=6380": f"NEW_PORT={self.ports['NEW_PORT']}",
             "CHECK_PORT=6390": f"CHECK_PORT={self.ports['CHECK_PORT']}",
         }
-        self.page = with_settings(PAGE, settings)
-        self.shell = Shell(folder, self.page, serves=[server.port, *self.ports.values()])
+        self.shell = Shell(folder, PAGE, settings, serves=[server.port, *self.ports.values()])
 
     def types(self, *commands: str) -> str:
         """Types commands. Returns what they print."""
@@ -73,7 +71,7 @@ def server() -> Iterator[Server]:
 def reader(server: Server, tmp_path: Path) -> Iterator[Reader]:
     reader = Reader(server, tmp_path)
     with reader.shell:
-        reader.types(*pages.blocks(reader.page.split("\n## ")[0]))
+        reader.types(*pages.blocks(reader.shell.page.split("\n## ")[0]))
         yield reader
 
 
@@ -327,7 +325,7 @@ def test_each_alert_goes_off_when_it_should_and_not_before(tmp_path):
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom(reader, server):
-    shown = [reader.types(block) for block in pages.blocks(reader.page)]
+    shown = [reader.types(block) for block in pages.blocks(reader.shell.page)]
     backup = next(text for text in shown if "RDB looks OK" in text)
     assert figures(backup)["bf_filters"] == "3"
     counts = [line.strip() for line in shown[-2].splitlines() if line.startswith("bf_")]
@@ -348,7 +346,3 @@ def test_a_wait_that_takes_too_long_is_given_up_and_no_later_command_runs(reader
     reader.types(f"OXBLOOM=/nowhere.so\n{quick}\n{{\n{commands}}} || echo gave up")
     assert "gave up waiting for: new_cli PING" in reader.shell.errors.read_text()
     assert server.answers()
-
-
-def test_all_waits_are_bounded():
-    assert pasting.waits_are_bounded(PAGE)

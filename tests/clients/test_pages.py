@@ -1,11 +1,6 @@
-"""Checks the pages for users against a server and the files of the project.
+"""Compares figures, names and errors on the pages with a server and with the files of the project.
 
-Commands that a page types into redis-cli get the reply that it shows. The Python code prints what its comments say,
-also when it runs again. Figures, names and errors are compared with a server or a file where that is possible.
-
-Other pages have tests of their own: `test_readme_page.py`, `test_pasted_pages.py`, `../dist/test_installing.py`, `test_operating.py`, `test_migrating.py`,
-`test_beside_page.py`, `test_forgetting_page.py`, `test_pybloom_page.py`, `crawling/test_crawling_page.py`;
-`node/pages.test.mjs` runs the code for node-redis.
+`test_following_pages.py` runs the code on the pages.
 """
 
 import re
@@ -14,38 +9,17 @@ from pathlib import Path
 
 import pages
 import pytest
+from reader import redis_cli
 from servers import OXBLOOM, ROOT, Server, running
 
-README = "README.md"
 CHOOSING = "docs/choosing.md"
 CLIENTS = "docs/clients.md"
 CONFIGURATION = "docs/configuration.md"
 CONTRIBUTING = "CONTRIBUTING.md"
 CUCKOO = "docs/cuckoo.md"
 DIFFERENCES = "docs/differences.md"
-MERGING = "docs/merging.md"
-REMOVING = "docs/removing.md"
+SECURITY = "docs/security.md"
 VERSIONS = "docs/versions.md"
-
-# The languages of the code blocks of each page. Blocks in sh do not run here: see PASTED.
-BLOCKS = {
-    README: ["console", "console", "console", "python", "js", "console", "console"],
-    CHOOSING: ["console"],
-    CLIENTS: ["python", "js", "js", "js", "python", "js"],
-    CONFIGURATION: ["text", "console"],
-    CONTRIBUTING: ["console", "sh", "console", "sh", "sh", "console", "console"],
-    CUCKOO: ["console", "console", "console"],
-    DIFFERENCES: [],
-    MERGING: ["console"],
-    REMOVING: ["console", "console"],
-    VERSIONS: [],
-    "docs/benchmarks.md": [],
-    "docs/measurements.md": [],
-    "docs/testing.md": [],
-    "benches/comparison/performance.md": [],
-    "CHANGELOG.md": [],
-    "SECURITY.md": [],
-}
 
 
 def text(page: str) -> str:
@@ -56,64 +30,16 @@ def blocks(page: str, language: str) -> list[str]:
     return pages.blocks(text(page), language)
 
 
-def session(page: str) -> list[tuple[str, str]]:
-    """Returns the commands that a page types into redis-cli, and their replies."""
-    return pages.typed(text(page))
-
-
-@pytest.mark.parametrize("page", BLOCKS)
-def test_each_block_of_a_page_is_known_here(page):
-    fences = re.findall(r"^ *```(\w*)$", text(page), re.MULTILINE)
-    assert [language for language in fences if language] == BLOCKS[page]
-    assert len(fences) == 2 * len(BLOCKS[page])
-
-
-# The pages with commands for a shell, each with the test that pastes it. The commands of CONTRIBUTING.md do not run:
-# tests only check that the targets and folders that it names exist.
-PASTED = {
-    "docs/beside.md": "tests/clients/test_beside_page.py",
-    "docs/commands/README.md": "tests/clients/test_command_pages.py",
-    "docs/crawling.md": "tests/clients/crawling/test_crawling_page.py",
-    "docs/forgetting.md": "tests/clients/test_pasted_pages.py",
-    "docs/installing.md": "tests/dist/conftest.py",
-    "docs/migrating-from-redisbloom.md": "tests/clients/test_migrating.py",
-    "docs/operating.md": "tests/clients/test_operating.py",
-    "docs/recipes.md": "tests/clients/test_pasted_pages.py",
-    "docs/security.md": "tests/clients/test_security_page.py",
-    "python/README.md": "tests/clients/wheel/test_readme.py",
-}
-
-
-def test_each_page_with_commands_for_a_shell_is_pasted_by_a_test():
-    folders = ("", "docs/", "docs/commands/", "python/", "filter/")
-    every = [
-        str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).glob("*.md")
-    ]
-    assert {page for page in every if blocks(page, "sh")} - {CONTRIBUTING} == PASTED.keys()
-    for page, test in PASTED.items():
-        assert page.removeprefix("docs/") in text(test)
-
-
-@pytest.mark.parametrize("page", [page for page in BLOCKS if session(page)])
-def test_what_is_typed_gets_the_reply_that_is_shown(server, page):
-    shown = session(page)
-    assert len(shown) == text(page).count("\n127.0.0.1:6379> ")
-    try:
-        for command, reply in shown:
-            assert pages.redis_cli(server, command) == reply, command
-    finally:
-        server.client.config_set("bf.initial-size", 100)
-        server.client.config_set("bf.cf-layout", "native")
-
-
 # CONTRIBUTING.md
 
 
 def test_each_target_of_make_on_the_pages_is_there():
+    # docs/operating.md names targets of other projects.
+    own = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("[!o]*.md"), *(ROOT / "python").glob("*.md")]
     named = {
         target
-        for page in BLOCKS
-        for target in re.findall(r"(?:`|\$ (?:sudo )?)make ([a-z-]+)", text(page))
+        for page in own
+        for target in re.findall(r"(?:`|\$ (?:sudo )?)make ([a-z-]+)", page.read_text())
     }
     rules = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     suites = text("tools/suites.py")
@@ -135,35 +61,14 @@ def test_the_targets_for_fuzzing_and_the_folders_of_tests_are_there():
 # Python and JavaScript
 
 
-def prints(server: Server, code: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    pages.run_python(server, code)
-    return capsys.readouterr().out.splitlines()
-
-
-@pytest.mark.parametrize("page", [README, CLIENTS])
-def test_the_python_code_prints_what_its_comments_say_each_time(server, capsys, page):
-    checked = 0
-    for code in blocks(page, "python"):
-        comments = re.findall(r"^print\(.*  # (.*)$", code, re.MULTILINE)
-        parts = [comment.split("; when you run it again, ") for comment in comments]
-        printed = [prints(server, code, capsys) for _ in range(2)]
-        if comments:
-            assert printed == [[part[0] for part in parts], [part[-1] for part in parts]]
-            checked += 1
-    assert checked == 1
-
-
-def test_the_python_code_reads_each_field_that_redis_py_does_not(server, capsys):
+def test_the_python_code_reads_each_field_that_redis_py_does_not(server):
     (code,) = (code for code in blocks(CLIENTS, "python") if "for field in" in code)
-    for _ in range(2):
-        printed = prints(server, code, capsys)
-        fields = re.findall(r'"([A-Z]+)"', code.split("for field in")[1].split("]")[0])
-        everything = server.client.execute_command("BF.INFO", "users", "ALL")
-        facts = everything[1::2][5:]
-        assert printed == [f"{field} {fact}" for field, fact in zip(fields, facts, strict=True)]
-        assert printed[0] == "ERROR b'0.001'"
-        for field, fact in zip(fields, facts, strict=True):
-            assert server.client.execute_command("BF.INFO", "users", field) == [fact]
+    fields = re.findall(r'"([A-Z]+)"', code.split("for field in")[1].split("]")[0])
+    client = server.client
+    client.execute_command("BF.ADD", "users", "alice")
+    everything = client.execute_command("BF.INFO", "users", "ALL")
+    further = [[fact] for fact in everything[1::2][5:]]
+    assert [client.execute_command("BF.INFO", "users", field) for field in fields] == further
 
 
 # Error rate and capacity
@@ -322,6 +227,27 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     assert re.findall(version, classic) == [stated["classic file format"]]
 
 
+def test_the_checklist_for_operators_names_the_tested_servers():
+    table = re.search(r"^\| \| (Redis .*) \|$", text(VERSIONS), re.MULTILINE)
+    answer = re.search(r"^1\. .*?^2\. ", text(SECURITY), re.DOTALL | re.MULTILINE)
+    assert table
+    assert answer
+    tested = [server.split()[-1] for server in table[1].split(" | ")]
+    assert re.findall(r"\d\.\d", answer[0]) == tested
+
+
+# Security
+
+
+def test_digests_are_of_one_length_and_keyed():
+    (code,) = blocks(SECURITY, "python")
+    names: dict = {}
+    exec(code, names)  # noqa: S102
+    one, other = (names["digest"](b"item", key * 16) for key in (b"a", b"b"))
+    assert len(one) == len(other) == 16
+    assert one != other
+
+
 # Differences from other servers
 
 
@@ -335,4 +261,4 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
 def test_options_of_valkey_bloom_and_redis_8_get_the_errors_that_are_stated(server, command, error):
     server.client.execute_command("BF.RESERVE", "key", "0.01", 100)
     assert f"`{error}`" in text(DIFFERENCES)
-    assert error.removeprefix("ERR ") in pages.redis_cli(server, command)
+    assert error.removeprefix("ERR ") in redis_cli(server, command)

@@ -1,15 +1,13 @@
 """Runs each line of the table in docs/pybloom.md on pybloom, on a server, and on our class. They reply as it says."""
 
 import re
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pybloom_live
 import pytest
 from oxbloom import BloomFilter, FilterFullError
-from pages import CLI
-from servers import HOST, OXBLOOM, ROOT, Server, running
+from pasting import Shell
+from reader import CLI
+from servers import ROOT
 
 PAGE = (ROOT / "docs/pybloom.md").read_text()
 
@@ -26,31 +24,6 @@ def lines() -> list[list[str]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """Starts one server for all lines, which run in the order of the page."""
-    with running(OXBLOOM) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("pybloom")
-
-
-@pytest.fixture(scope="module")
-def names() -> dict:
-    """Returns the variables of Python, which all lines share."""
-    return {name: getattr(pybloom_live, name) for name in ["BloomFilter", "ScalableBloomFilter"]}
-
-
-def redis_cli(server: Server, line: str) -> str:
-    """Returns what a shell command prints. Its redis-cli connects to the server."""
-    script = f'{CLI}() {{ command {CLI} -h {HOST} -p {server.port} "$@"; }}\n{line}'
-    command = ["bash", "-c", script]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
-
-
 def answer(code: str, names: dict) -> str:
     """Returns the value of an expression as Python shows it, or the name of its exception. A statement has no value."""
     try:
@@ -64,17 +37,16 @@ def answer(code: str, names: dict) -> str:
 
 # Like pybloom's users, the code does not close its files.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("pybloom", "answers", "oxbloom", "replies"), lines())
-def test_both_answer_as_the_table_says(
-    server, folder, names, monkeypatch, pybloom, answers, oxbloom, replies
-):
-    monkeypatch.chdir(folder)
-    # With this seed, none of a hundred items is a false positive.
-    oxbloom = re.sub(r"^BF\.RESERVE.*", r"\g<0> SEED 7", oxbloom)
-    shown = answer(pybloom, names)
-    assert shown == answers or not answers
-    line = oxbloom if oxbloom.startswith(CLI) else f"{CLI} {oxbloom}"
-    assert redis_cli(server, line).split() == replies.split()
+def test_both_answer_as_the_table_says(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {name: getattr(pybloom_live, name) for name in ["BloomFilter", "ScalableBloomFilter"]}
+    with Shell(tmp_path, "", directory=tmp_path, port=server.port) as shell:
+        for pybloom, answers, oxbloom, replies in lines():
+            assert answer(pybloom, names) == answers or not answers, pybloom
+            # With this seed, none of a hundred items is a false positive.
+            line = re.sub(r"^BF\.RESERVE.*", r"\g<0> SEED 7", oxbloom)
+            line = line if line.startswith(CLI) else f"{CLI} {line}"
+            assert " ".join(shell.paste(f"{line} || true")).split() == replies.split(), line
 
 
 class Seeded:
@@ -87,8 +59,8 @@ class Seeded:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_our_class_answers_as_the_table_says(folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_our_class_answers_as_the_table_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names = {"BloomFilter": Seeded}
     shown = [(code, answers) for code, answers, _, _ in lines()]
     growing = next(i for i, (code, _) in enumerate(shown) if "ScalableBloomFilter" in code)

@@ -9,26 +9,10 @@ from pathlib import Path
 import pages
 import pytest
 import redis
-from pasting import Shell
 from servers import HOST, ONCE, OXBLOOM, ROOT, free_port, happens
 
 PAGE = (ROOT / "README.md").read_text()
-SESSION = pages.typed(PAGE)
-
-
-def test_the_session_of_the_readme_can_be_repeated(server):
-    for _ in range(2):
-        for command, reply in SESSION:
-            assert pages.redis_cli(server, command) == reply, command
-
-
-def test_the_command_of_the_readme_adds_a_million_lines(server, tmp_path):
-    (command,) = re.findall(r"^\$ (seq .*)$", PAGE, re.MULTILINE)
-    with Shell(tmp_path, "", port=server.port) as shell:
-        (new,) = shell.paste(command)
-    # At most 1 % are false positives. One and a half times as many never are, by chance.
-    assert 985_000 < int(new) <= 1_000_000
-    assert server.client.execute_command("BF.EXISTS", "numbers", "1000000")
+TYPED = [command for command, _ in pages.typed(PAGE)]
 
 
 def test_make_run_prints_the_session_of_the_readme(tmp_path):
@@ -47,7 +31,7 @@ def test_make_run_prints_the_session_of_the_readme(tmp_path):
         process.send_signal(signal.SIGTERM)
         process.wait()
     typed = lines[lines.index(f"redis-cli -p {port}") + 1 :]
-    assert typed == [command for command, _ in SESSION]
+    assert typed == TYPED
 
 
 def test_the_readme_is_two_screens_and_its_first_has_the_words_that_people_search_for():

@@ -14,7 +14,7 @@ import pytest
 import redis
 from pages import blocks as blocks_of
 from pages import page, section
-from pasting import Shell, waits_are_bounded, with_settings
+from pasting import Shell
 from servers import HOST, ONCE, OXBLOOM, ROOT, free_port
 from website import Site, site
 
@@ -55,8 +55,7 @@ class Reader:
         }
         self.client = redis.Redis(HOST, self.port, decode_responses=True, retry=ONCE)
         # Clears the flags of a `make` that runs these tests.
-        self.shell = Shell(folder, PAGE, serves=[self.port], MAKEFLAGS="")
-        self.settings = with_settings(SETTINGS, values)
+        self.shell = Shell(folder, PAGE, values, serves=[self.port], MAKEFLAGS="")
 
     def type(self, *commands: str) -> list[str]:
         """Types commands. Returns the lines that they print."""
@@ -77,7 +76,7 @@ def pages() -> Iterator[Site]:
 def reader(tmp_path: Path, pages: Site) -> Iterator[Reader]:
     reader = Reader(tmp_path, pages)
     with reader.shell, reader.client:
-        reader.type(reader.settings)
+        reader.type(reader.shell.blocks("Before you start")[0])
         yield reader
 
 
@@ -140,7 +139,6 @@ def test_no_command_of_the_page_is_left_out() -> None:
     """The test above types all commands of the page, in their order."""
     typed = [SETTINGS, START, INSTALL, FIRST, LASTING, INTERRUPT, KILL, FINISH, ANEW]
     assert blocks_of(PAGE) == [*typed, MANY, SIZES, MOVE, FINGERPRINTS, STOP]
-    assert waits_are_bounded(PAGE)
 
 
 def test_all_settings_are_on_their_page_and_all_that_pages_name_exist() -> None:
