@@ -47,7 +47,7 @@ impl Session {
         let age = if script.rest.u8()? & 1 == 0 { Age::New } else { Age::Old };
         // In this process, settings survive when the module is loaded again, so all of them are set.
         let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1 \
-                        cf-layout native cf-bucket-size 2 cf-initial-size 64";
+                        cf-layout native cf-bucket-size 2 cf-initial-size 64 dialect redisbloom";
         let defaults = defaults.split(' ').map(|word| word.as_bytes().to_vec());
         let limit = [b"filter-memory-limit".to_vec(), MEMORY_LIMIT.to_string().into_bytes()];
         let arguments = |given: Words| defaults.clone().chain(given).chain(limit.clone()).collect::<Words>();

@@ -15,7 +15,7 @@ pub(super) type Setter<T> =
 /// A setting, with its callbacks.
 #[derive(Clone)]
 pub(super) enum Setting {
-    Text(Getter<*mut raw::RedisModuleString>, Setter<*mut raw::RedisModuleString>),
+    Text(Getter<*mut raw::RedisModuleString>, Setter<*mut raw::RedisModuleString>, *mut c_void),
     Number(Getter<c_longlong>, Setter<c_longlong>, *mut c_void, std::ops::RangeInclusive<c_longlong>),
     Choice(Getter<c_int>, Setter<c_int>, *mut c_void, Vec<(Vec<u8>, c_int)>),
 }
@@ -27,8 +27,8 @@ pub(crate) fn configured(name: &[u8]) -> Option<Vec<u8>> {
     // SAFETY: the module registered this callback, and expects these arguments.
     let shown = unsafe {
         match setting {
-            Setting::Text(get, _) => {
-                let shown = text(get.expect("a callback")(name, ptr::null_mut())).to_vec();
+            Setting::Text(get, _, private) => {
+                let shown = text(get.expect("a callback")(name, private)).to_vec();
                 // The module owns the string until the next call.
                 with(|state| state.call.strings = 0);
                 shown
@@ -51,9 +51,9 @@ pub(crate) fn configure(name: &[u8], value: &[u8]) -> bool {
     // SAFETY: the module registered this callback, and expects these arguments. The strings outlive the call.
     let status = unsafe {
         match setting {
-            Setting::Text(_, set) => {
+            Setting::Text(_, set, private) => {
                 let strings = Strings::new(&[value.to_vec()]);
-                set.expect("a callback")(any_name, strings.0[0], ptr::null_mut(), &raw mut message)
+                set.expect("a callback")(any_name, strings.0[0], private, &raw mut message)
             }
             Setting::Number(_, set, private, range) => {
                 let Some(number) = whole_number(value).filter(|value| range.contains(value)) else { return false };
@@ -86,9 +86,9 @@ pub(super) unsafe extern "C" fn register_string_config(
     get: raw::RedisModuleConfigGetStringFunc,
     set: raw::RedisModuleConfigSetStringFunc,
     _apply: raw::RedisModuleConfigApplyFunc,
-    _private: *mut c_void,
+    private: *mut c_void,
 ) -> c_int {
-    register(name, Setting::Text(get, set))
+    register(name, Setting::Text(get, set, private))
 }
 
 pub(super) unsafe extern "C" fn register_numeric_config(

@@ -47,7 +47,8 @@ pub(super) unsafe extern "C" fn create_command(
     assert!(has(b"write") != has(b"readonly"));
     let callback = callback.expect("a callback");
     let command = Command { callback, writes: has(b"write"), reports_keys: has(b"getkeys-api") };
-    assert!(with(|state| state.commands.insert(name, command)).is_none());
+    // Servers ignore case in the names of commands.
+    assert!(with(|state| state.commands.insert(name.to_ascii_lowercase(), command)).is_none());
     OK
 }
 
