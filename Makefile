@@ -68,11 +68,12 @@ build-tests: build-modules setup-tests
 CASES := PROPTEST_CASES=32 PROPTEST_MAX_SHRINK_ITERS=0 PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 PROPTEST_RNG_SEED=1 \
          LOOKUPS=300000 PAYLOADS=30 SEEDS=16
 mutants: build-modules $(REDISBLOOM_MODULE) $(TARGET)/mutation-tools/installed ## Change each changed line in turn, and report the changes that no test notices (SINCE=HEAD~3, or FILE=src/admission.rs)
+	rm -f $(TARGET)/mutants.out/missed.txt
 	git diff $(or $(SINCE),HEAD) > $(TARGET)/mutants.diff
 	ulimit -S -v $$((12 << 20)) && export PATH="$(TARGET)/mutation-tools/bin:$$PATH" CARGO_TARGET_DIR=$(TARGET)/mutants $(CASES) && \
 	export OXBLOOM_MODULE=$$CARGO_TARGET_DIR/debug/deps/liboxbloom.so && export OXBLOOM_FAULTY_MODULE=$$OXBLOOM_MODULE && \
 	cargo mutants -p oxbloom -p oxbloom-filter --output $(TARGET) $(if $(FILE),--file '$(FILE)',--in-diff $(TARGET)/mutants.diff) $(value OPTIONS) || [ $$? = 3 ]
-	! grep . $(TARGET)/mutants.out/missed.txt
+	! grep -s . $(TARGET)/mutants.out/missed.txt
 
 # --- The Python package and the site ----------------------------------------------------------------------------------
 
