@@ -9,7 +9,6 @@ use testkit::server::{server_version, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, copy_of, oxbloom, redisbloom};
 
-use crate::access::cluster::{serve_slots, start_node_of, wait_for_cluster};
 use crate::access::users::user;
 use crate::commands::table::COMMANDS;
 use crate::expected::WRONG_TYPE;
@@ -304,23 +303,4 @@ fn a_load_that_fails_says_why_and_leaves_the_server_running() {
     check(&mut client, "OX", &FILTERS);
     client.run("OXBF.ADD new item");
     assert_eq!(client.run("OXBF.INFO new ERROR"), Reply::Array(vec![Reply::bulk("0.02")]));
-}
-
-#[test]
-fn a_cluster_routes_the_commands_of_the_module() {
-    let nodes = [start_node_of(both), start_node_of(both)];
-    let [mut first, mut second] = nodes.each_ref().map(Wire::resp2);
-    serve_slots(&mut first, 0..8192);
-    serve_slots(&mut second, 8192..16384);
-    first.run(&format!("CLUSTER MEET 127.0.0.1 {}", nodes[1].port));
-    wait_for_cluster(&mut first);
-    wait_for_cluster(&mut second);
-    // The slot of `key`, 12539, belongs to the second node.
-    for command in COMMANDS {
-        let line = format!("OX{}", command.line);
-        assert!(first.run(&line).error_text().starts_with("MOVED 12539 "), "{line}");
-        let reply = second.run(&line);
-        assert!(!matches!(&reply, Reply::Error(text) if text.starts_with("MOVED")), "{line}: {reply:?}");
-    }
-    assert!(second.run("OXBF.MERGE key 1 other").error_text().starts_with("CROSSSLOT"));
 }

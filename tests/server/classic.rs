@@ -4,9 +4,7 @@
 use redis::Value;
 
 use crate::fields::layout;
-use models::random::Random;
 use testkit::filter_model::FilterModel;
-use testkit::memory::{create, grow};
 use testkit::payload::{Part, Payload};
 use testkit::persistence::{aof_commands, rewrite_aof, shown};
 use testkit::replication::{Pair, wait_for_replica};
@@ -185,21 +183,4 @@ fn a_very_old_filter_survives_a_rewrite_of_the_append_only_file() {
     for (key, dump) in dumps {
         assert_eq!(ask::<Vec<u8>>(&mut client, &format!("DUMP {key}")), dump, "{key}");
     }
-}
-
-/// The memory limits are the same as for native filters.
-#[test]
-fn a_classic_filter_beyond_the_limits_is_rejected() {
-    let server = Setup::oxbloom().module_arguments("bf-layout classic filter-memory-limit 1mb").start();
-    let mut client = Wire::resp2(&server);
-    let rejected = Reply::error(create::FILTER_LIMIT);
-    assert_eq!(client.run("BF.RESERVE key 0.01 1000000"), rejected);
-    assert_eq!(client.run("BF.RESERVE key 0.01 9223372036854775807"), Reply::error(create::ADDRESS));
-    assert_eq!(client.run("BF.RESERVE key 0.01 70368744177664"), rejected);
-    assert_eq!(client.run("BF.RESERVE key 0.01 500 EXPANSION 4000000"), Reply::simple("OK"));
-    let mut random = Random(3);
-    let grown = (0..2000).map(|_| client.run(&format!("BF.ADD key {}", random.next_u64())));
-    let rejected = grown.filter(Reply::is_error).last();
-    assert_eq!(rejected, Some(Reply::error(grow::FILTER_LIMIT)));
-    assert!(client.run("BF.CARD key").integer() >= 500);
 }

@@ -217,21 +217,6 @@ fn memory_usage_is_the_size_of_the_filter_and_a_constant() {
 }
 
 /// RedisBloom has no digest of the contents.
-/// Whoever knows the seed of a filter can find items that it takes for others.
-#[test]
-fn filters_have_random_seeds_unless_they_are_given() {
-    let server = with_debug(Setup::oxbloom()).start();
-    let mut client = server.connect();
-    for options in ["LAYOUT native", "COUNTING", "WINDOW 60", "LAYOUT valkey"] {
-        run(&mut client, "FLUSHALL").unwrap();
-        let digests = ["one", "other"].map(|key| {
-            run(&mut client, &format!("BF.INSERT {key} {options} ITEMS a")).unwrap();
-            digest_of(&mut client, key)
-        });
-        assert_ne!(digests[0], digests[1], "{options}");
-    }
-}
-
 #[test]
 fn digests_depend_on_the_contents_but_not_on_the_order_of_additions() {
     let server = with_debug(Setup::oxbloom()).start();

@@ -60,63 +60,39 @@ fn damaged_chunks_and_those_of_another_filter_are_rejected_and_change_nothing() 
         client.run(&format!("BF.RESERVE {key} 0.01 100 SEED {seed}"));
         add_numbers(&mut client, key, 1000);
     }
-    let chunks = client.scan_dump("key");
     let others = client.scan_dump("other");
-    // The chunks are the header, the bits, and the table.
-    assert_eq!(chunks.len(), 3);
-    let (_, header) = chunks[0].clone();
-    let flipped = |data: &[u8], bit: usize| {
-        let mut data = data.to_vec();
-        data[bit / 8] ^= 1 << (bit % 8);
-        data
-    };
-    for [that, this] in [[2, 1], [1, 2]] {
-        client.run("DEL target");
-        assert_eq!(client.load_chunk("target", 1, &header), ok());
-        assert_eq!(client.load_chunk("target", chunks[that].0, &chunks[that].1), ok());
-        let before = (dump(&mut client, "target"), client.run("DBSIZE"));
-        let (cursor, data) = chunks[this].clone();
-        let mut wrong = vec![
-            ("another filter's", cursor, others[this].1.clone()),
-            ("another chunk's", cursor, chunks[that].1.clone()),
-            ("a longer cursor", cursor + 64, data.clone()),
-            ("a shorter cursor", cursor - 64, data.clone()),
-            ("a cursor off by one", cursor + 1, data.clone()),
-            ("no cursor", 0, data.clone()),
-            ("a negative cursor", -1, data.clone()),
-            ("the smallest cursor", i64::MIN, data.clone()),
-            ("the largest cursor", i64::MAX, data.clone()),
-            ("the header's cursor", 1, data.clone()),
-            ("the header again", 1, header.clone()),
-            ("the header as a chunk", header.len() as i64 + 1, header.clone()),
-            ("truncated at the end", cursor, data[..data.len() - 1].to_vec()),
-            ("truncated by a block", cursor, data[..data.len() - 64].to_vec()),
-            ("truncated at the start", cursor, data[1..].to_vec()),
-            ("empty", cursor, vec![]),
-            ("a tag and a checksum only", cursor, data[data.len() - 16..].to_vec()),
-            ("more at the end", cursor, [&data[..], b"x"].concat()),
-        ];
-        wrong.extend((0..data.len() * 8).step_by(97).map(|bit| ("a bit flipped", cursor, flipped(&data, bit))));
-        for (what, cursor, data) in wrong {
-            let reply = client.load_chunk("target", cursor, &data);
-            assert!(reply.is_error(), "chunk {this}: {what}: {reply:?}");
-        }
-        assert_eq!(before, (dump(&mut client, "target"), client.run("DBSIZE")));
-    }
+    let chunks = client.scan_dump("key");
+    let [(_, header), (cursor, bits), (last, table)] = &chunks[..] else { panic!("{} chunks", chunks.len()) };
+    assert_eq!(client.load_chunk("target", 1, header), ok());
+    assert_eq!(client.load_chunk("target", *last, table), ok());
     let before = (dump(&mut client, "target"), client.run("DBSIZE"));
-    for bit in 0..header.len() * 8 {
-        assert!(client.load_chunk("nokey", 1, &flipped(&header, bit)).is_error(), "bit {bit}");
+    let mut flipped = bits.clone();
+    flipped[20] ^= 1;
+    // The library's tests have further damages.
+    for (what, cursor, data) in [
+        ("another filter's", *cursor, &others[1].1[..]),
+        ("another chunk's", *cursor, table),
+        ("a bit flipped", *cursor, &flipped),
+        ("truncated", *cursor, &bits[1..]),
+        ("empty", *cursor, &[]),
+        ("no cursor", 0, bits),
+        ("a cursor off by one", cursor + 1, bits),
+        ("a negative cursor", -1, bits),
+        ("the smallest cursor", i64::MIN, bits),
+        ("the largest cursor", i64::MAX, bits),
+        ("the header's cursor", 1, bits),
+        ("the header again", 1, header),
+        ("the header as a chunk", header.len() as i64 + 1, header),
+    ] {
+        let reply = client.load_chunk("target", cursor, data);
+        assert!(reply.is_error(), "{what}: {reply:?}");
     }
-    for length in 0..header.len() {
-        assert_eq!(client.load_chunk("nokey", 1, &header[..length]), Reply::error("ERR received bad data"));
-    }
+    assert_eq!(client.load_chunk("nokey", 1, &header[1..]), Reply::error("ERR received bad data"));
     for cursor in [0, 2, -1, i64::MAX] {
-        assert_eq!(client.load_chunk("nokey", cursor, &header), Reply::error("ERR not found"));
+        assert_eq!(client.load_chunk("nokey", cursor, header), Reply::error("ERR not found"));
     }
     assert_eq!(before, (dump(&mut client, "target"), client.run("DBSIZE")));
-    for (cursor, data) in &chunks[1..] {
-        assert_eq!(client.load_chunk("target", *cursor, data), ok());
-    }
+    assert_eq!(client.load_chunk("target", *cursor, bits), ok());
     assert_eq!(dump(&mut client, "target"), dump(&mut client, "key"));
 }
 

@@ -1,23 +1,8 @@
 //! Items: any bytes, of any length, and the replies about them in RESP2 and RESP3.
 
-use redis::Value;
-
 use crate::expected::{FULL, ok, protocols};
+use testkit::Setup;
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, ask, error, run};
-
-#[test]
-fn an_item_is_new_once_and_present_ever_after() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    assert_eq!(run(&mut client, "BF.ADD key item"), Ok(Value::Int(1)));
-    assert_eq!(run(&mut client, "BF.ADD key item"), Ok(Value::Int(0)));
-    assert_eq!(run(&mut client, "BF.EXISTS key item"), Ok(Value::Int(1)));
-    assert_eq!(ask::<Vec<i64>>(&mut client, "BF.MEXISTS key item other"), [1, 0]);
-    assert_eq!(error(&mut client, "BF.RESERVE key 0.01 100"), "ERR item exists");
-    assert_eq!(error(&mut client, "BF.INFO nokey"), "ERR not found");
-    assert_eq!(error(&mut client, "BF.INFO key nofield"), "Invalid information value");
-}
 
 #[test]
 fn replies_have_the_right_type_in_both_protocols() {
@@ -61,6 +46,10 @@ fn a_missing_key_holds_nothing_and_is_created_by_adding() {
         }
         assert_eq!(client.run("BF.EXISTS nokey a"), no);
         assert_eq!(client.run("BF.MEXISTS nokey a b"), Reply::Array(vec![no.clone(), no.clone()]));
+        assert_eq!(client.run("BF.DEL nokey a"), no);
+        assert_eq!(client.run("BF.MDEL nokey a b"), Reply::Array(vec![no.clone(), no.clone()]));
+        assert_eq!(client.run("BF.COUNT nokey a"), Reply::Integer(0));
+        assert_eq!(client.run("BF.MCOUNT nokey a b"), Reply::integers(&[0, 0]));
         assert_eq!(client.run("BF.CARD nokey"), Reply::Integer(0));
         assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
         assert_eq!(client.run("BF.ADD added a"), yes);

@@ -61,7 +61,7 @@ fn a_filter_too_large_for_any_machine_is_rejected_and_the_server_keeps_running()
     let rejected = [create::SYSTEM, create::ADDRESS].map(Reply::error);
     for capacity in [1i64 << 53, 1 << 56, 1 << 60, 1 << 61, 1 << 62, i64::MAX - 1, i64::MAX] {
         for rate in ["0.9", "0.01", "1e-9", "1e-300"] {
-            for options in ["", " NONSCALING", " EXPANSION 4294967295", " NONSCALING COUNTING"] {
+            for options in ["", " NONSCALING", " EXPANSION 4294967295", " NONSCALING COUNTING", " LAYOUT classic"] {
                 let words = format!("BF.RESERVE key {rate} {capacity}{options}");
                 assert!(rejected.contains(&client.run(&words)), "{words}");
             }

@@ -7,41 +7,43 @@ use testkit::wire::{Reply, Wire};
 
 #[test]
 fn the_memory_limit_rejects_creation_growth_and_loading() {
-    let server = Setup::oxbloom().module_arguments("filter-memory-limit 100000").start();
-    let mut client = Wire::resp2(&server);
-    assert_eq!(client.run("BF.RESERVE large 0.01 100000"), Reply::error(create::FILTER_LIMIT));
-    assert_eq!(client.run("BF.INSERT large CAPACITY 100000 ITEMS a"), Reply::error(create::FILTER_LIMIT));
-    assert_eq!(client.run("BF.RESERVE small 0.01 10000"), Reply::simple("OK"));
-    let mut added = 0;
-    let rejected = loop {
-        match client.run(&format!("BF.ADD small item{added}")) {
-            Reply::Integer(_) => added += 1,
-            reply => break reply,
-        }
-        assert!(added < 100_000);
-    };
-    assert_eq!(rejected, Reply::error(grow::FILTER_LIMIT));
-    assert!(added > 20_000, "{added}");
-    let size = client.run("BF.INFO small SIZE").elements()[0].integer();
-    assert!(size <= 100_000, "{size}");
-    let words: Vec<_> = (0..200).map(|number| format!("new{number}")).collect();
-    let many = client.run(&format!("BF.MADD small item0 {}", words.join(" ")));
-    assert_eq!(many.elements()[0], Reply::Integer(0));
-    assert_eq!(many.elements().last(), Some(&Reply::error(grow::FILTER_LIMIT)));
-    assert_eq!(client.run("BF.ADD small item0"), Reply::Integer(0));
-    assert_eq!(client.run(&format!("BF.EXISTS small item{}", added - 1)), Reply::Integer(1));
+    for layout in ["native", "classic"] {
+        let server = Setup::oxbloom().module_arguments(&format!("filter-memory-limit 100000 layout {layout}")).start();
+        let mut client = Wire::resp2(&server);
+        assert_eq!(client.run("BF.RESERVE large 0.01 100000"), Reply::error(create::FILTER_LIMIT));
+        assert_eq!(client.run("BF.INSERT large CAPACITY 100000 ITEMS a"), Reply::error(create::FILTER_LIMIT));
+        assert_eq!(client.run("BF.RESERVE small 0.01 10000"), Reply::simple("OK"));
+        let mut added = 0;
+        let rejected = loop {
+            match client.run(&format!("BF.ADD small item{added}")) {
+                Reply::Integer(_) => added += 1,
+                reply => break reply,
+            }
+            assert!(added < 100_000);
+        };
+        assert_eq!(rejected, Reply::error(grow::FILTER_LIMIT));
+        assert!(added > 20_000, "{added}");
+        let size = client.run("BF.INFO small SIZE").elements()[0].integer();
+        assert!(size <= 100_000, "{size}");
+        let words: Vec<_> = (0..200).map(|number| format!("new{number}")).collect();
+        let many = client.run(&format!("BF.MADD small item0 {}", words.join(" ")));
+        assert_eq!(many.elements()[0], Reply::Integer(0));
+        assert_eq!(many.elements().last(), Some(&Reply::error(grow::FILTER_LIMIT)));
+        assert_eq!(client.run("BF.ADD small item0"), Reply::Integer(0));
+        assert_eq!(client.run(&format!("BF.EXISTS small item{}", added - 1)), Reply::Integer(1));
 
-    let unlimited = Setup::oxbloom().start();
-    let mut other = Wire::resp2(&unlimited);
-    other.run("BF.RESERVE large 0.01 100000");
-    let header = other.run("BF.SCANDUMP large 0");
-    let words = [&b"BF.LOADCHUNK"[..], b"large", b"1", header.elements()[1].bytes()];
-    assert_eq!(client.run_words(&words), Reply::error(create::FILTER_LIMIT));
-    assert_eq!(client.run("EXISTS large"), Reply::Integer(0));
-    if has_config() {
-        set(&mut client, "bf.filter-memory-limit", "0");
-        assert!((0..100).all(|number| !client.run(&format!("BF.ADD small more{number}")).is_error()));
-        assert_eq!(client.run_words(&words), Reply::simple("OK"));
+        let unlimited = Setup::oxbloom().start();
+        let mut other = Wire::resp2(&unlimited);
+        other.run(&format!("BF.RESERVE large 0.01 100000 LAYOUT {layout}"));
+        let header = other.run("BF.SCANDUMP large 0");
+        let words = [&b"BF.LOADCHUNK"[..], b"large", b"1", header.elements()[1].bytes()];
+        assert_eq!(client.run_words(&words), Reply::error(create::FILTER_LIMIT));
+        assert_eq!(client.run("EXISTS large"), Reply::Integer(0));
+        if has_config() {
+            set(&mut client, "bf.filter-memory-limit", "0");
+            assert!((0..100).all(|number| !client.run(&format!("BF.ADD small more{number}")).is_error()));
+            assert_eq!(client.run_words(&words), Reply::simple("OK"));
+        }
     }
 }
 

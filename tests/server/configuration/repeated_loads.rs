@@ -34,17 +34,6 @@ fn a_second_load_fails_and_the_first_module_keeps_working() {
 }
 
 #[test]
-fn oxbloom_is_not_loaded_next_to_redisbloom() {
-    let server = open_to_modules(Setup::with_module(redisbloom()));
-    let mut client = Wire::resp2(&server);
-    assert!(load_fails(&mut client, &oxbloom()));
-    assert!(server.log().contains(BUSY), "{}", server.log());
-    assert_eq!(client.run("BF.ADD key item"), Reply::Integer(1));
-    assert_eq!(client.run("TYPE key"), Reply::simple("MBbloom--"));
-    assert!(server.is_alive());
-}
-
-#[test]
 fn redisbloom_is_not_loaded_next_to_oxbloom() {
     let server = open_to_modules(Setup::oxbloom());
     let mut client = Wire::resp2(&server);

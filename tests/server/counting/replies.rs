@@ -2,11 +2,9 @@
 
 use crate::expected::{array, ok, protocols};
 use crate::fields::{field, layout};
-use testkit::command::many;
+use testkit::Setup;
 use testkit::filter_model::EXACT;
-use testkit::server::with_debug;
 use testkit::wire::Reply;
-use testkit::{Setup, run};
 
 #[test]
 fn the_count_of_an_item_is_its_additions_minus_its_removals() {
@@ -44,19 +42,6 @@ fn the_count_of_an_item_is_its_additions_minus_its_removals() {
         for (words, reply) in expected {
             assert_eq!(client.run(&words), reply, "{words}");
         }
-    }
-}
-
-#[test]
-fn a_missing_key_has_nothing_to_remove_or_count() {
-    let server = Setup::oxbloom().start();
-    for (mut client, _, no) in protocols(&server) {
-        assert_eq!(client.run("BF.DEL nokey a"), no);
-        assert_eq!(client.run("BF.MDEL nokey a b"), array([&no, &no]));
-        assert_eq!(client.run("BF.COUNT nokey a"), Reply::Integer(0));
-        assert_eq!(client.run("BF.MCOUNT nokey a b"), Reply::integers(&[0, 0]));
-        assert_eq!(client.run("BF.INSERT nokey COUNTING NX NOCREATE ITEMS a"), Reply::error("ERR not found"));
-        assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
     }
 }
 
@@ -99,34 +84,4 @@ fn info_reports_the_figures_of_a_counting_filter() {
         assert!((5000..=16_384).contains(&capacity), "{capacity}");
         assert!(debug.elements()[1].text().contains(&format!("capacity:{capacity} size:{card} ")), "{debug:?}");
     }
-}
-
-/// Merging a filter with its copy doubles the counts, so the test needs few additions.
-#[test]
-fn counts_saturate_at_two_to_the_forty_eighth() {
-    const MOST: u64 = 1 << 48;
-    let server = with_debug(Setup::oxbloom()).start();
-    let mut client = server.connect();
-    run(&mut client, &format!("BF.RESERVE key {EXACT} 100 NONSCALING COUNTING SEED 7")).unwrap();
-    let numbers: Vec<u64> = (0..100).collect();
-    many::<Vec<u64>>(&mut client, "BF.MADD", "key", &numbers);
-    many::<Vec<u64>>(&mut client, "BF.MADD", "key", &numbers[..50]);
-    for doublings in 1..=47u32 {
-        run(&mut client, "COPY key copy").unwrap();
-        run(&mut client, "BF.MERGE key 1 copy").unwrap();
-        run(&mut client, "DEL copy").unwrap();
-        let counts: Vec<u64> = many(&mut client, "BF.MCOUNT", "key", &numbers);
-        assert_eq!(counts[..50], [2 << doublings; 50]);
-        assert_eq!(counts[50..], [1 << doublings; 50]);
-    }
-    assert_eq!(many::<u64>(&mut client, "BF.COUNT", "key", &[0]), MOST);
-    run(&mut client, "COPY key copy").unwrap();
-    run(&mut client, "BF.MERGE key 1 copy").unwrap();
-    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &numbers), [MOST; 100]);
-    run(&mut client, "DEBUG RELOAD").unwrap();
-    // An addition does not change a saturated count. A removal decrements it.
-    assert_eq!(many::<u64>(&mut client, "BF.ADD", "key", &[0]), 0);
-    assert_eq!(many::<u64>(&mut client, "BF.COUNT", "key", &[0]), MOST);
-    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MDEL", "key", &[0; 10]), [1; 10]);
-    assert_eq!(many::<Vec<u64>>(&mut client, "BF.MCOUNT", "key", &[0, 1]), [MOST - 10, MOST]);
 }

@@ -8,7 +8,7 @@ use testkit::info::{digest, info_field, info_number, layout_figure};
 use testkit::replication::{assert_synchronized, wait_for_replica};
 use testkit::server::wait_until;
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, ask, run};
+use testkit::{ask, run};
 
 #[test]
 fn an_item_is_present_for_the_window_and_gone_a_slice_later() {
@@ -86,42 +86,6 @@ fn a_ttl_holds_for_items_that_are_present_and_a_shorter_one_changes_nothing() {
             turn(&mut client, seconds * SECOND);
             assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS key a b c"), expected, "{options} after {seconds} s");
         }
-    }
-}
-
-/// At this error rate, a third of the new items are false positives of others that expire sooner.
-#[test]
-fn a_ttl_holds_for_items_that_are_false_positives() {
-    let server = stopped(with_clock());
-    let mut client = server.connect();
-    for options in ["", "NONSCALING"] {
-        run(&mut client, "DEL key").unwrap();
-        turn(&mut client, 0);
-        run(&mut client, &format!("BF.RESERVE key 0.3 2000 WINDOW 100 SLICES 15 {options} {SEED}")).unwrap();
-        let numbers = |range: std::ops::Range<u64>| range.map(|number| format!(" {number}")).collect::<String>();
-        run(&mut client, &format!("BF.INSERT key TTL 1 ITEMS{}", numbers(0..1000))).unwrap();
-        run(&mut client, &format!("BF.INSERT key TTL 90 ITEMS{}", numbers(1000..2000))).unwrap();
-        turn(&mut client, 89 * SECOND);
-        let items: Vec<u64> = ask(&mut client, &format!("BF.MEXISTS key{}", numbers(1000..2000)));
-        assert_eq!(items, [1; 1000], "{options}");
-    }
-}
-
-#[test]
-fn a_rolling_filter_remembers_its_capacity_and_less_than_a_slice_more() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    for (capacity, slices) in [(1, 2), (1, 64), (2, 15), (7, 3), (65, 64), (1000, 15), (1000, 64)] {
-        run(&mut client, "DEL key").unwrap();
-        run(&mut client, &format!("BF.RESERVE key {RARE} {capacity} ROLLING SLICES {slices} {SEED}")).unwrap();
-        for number in 0..3 * capacity + 10 {
-            assert_eq!(add(&mut client, "key", number..number + 1), 1);
-            let items: u64 = ask(&mut client, "BF.CARD key");
-            let expected = capacity.min(number + 1)..capacity + u64::div_ceil(capacity, slices);
-            assert!(expected.contains(&items), "{capacity} in {slices} slices: {items} after {number}");
-        }
-        let end = 3 * capacity + 10;
-        assert!(all_found(&mut client, "key", end - capacity..end), "{capacity} in {slices} slices");
     }
 }
 

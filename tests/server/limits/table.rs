@@ -302,6 +302,10 @@ fn counts(filler: &mut Filler) {
         let counts =
             run_words(&mut filler.client, &testkit::command::with_items(&format!("BF.MCOUNT {key}"), &[0, 1, 2, 3, 4]));
         assert_eq!(counts, Ok(Value::Array(vec![Value::Int(MAX_COUNT as i64); 5])), "{creation}");
+        // A removal decrements a saturated count.
+        filler.insert(&format!("BF.MDEL {key}"), [4; 10]);
+        let count = run_words(&mut filler.client, &testkit::command::with_items(&format!("BF.COUNT {key}"), &[4]));
+        assert_eq!(count, Ok(Value::Int(MAX_COUNT as i64 - 10)), "{creation}");
     }
 }
 

@@ -73,7 +73,9 @@ fn a_merge_with_replace_can_be_retried_and_keeps_nothing_of_the_destination() {
     // Without REPLACE, the destination is one of the operands.
     client.run("BF.MERGE sum 2 a b");
     assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[6, 2, 2]));
-    // With REPLACE, a destination that is also named as a source is an operand once.
+    // A destination that is also named as a source is an operand once, with REPLACE and without it.
+    assert_eq!(client.run("BF.MERGE sum 1 sum"), ok);
+    assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[6, 2, 2]));
     assert_eq!(client.run("BF.MERGE sum 2 sum b REPLACE UNION"), ok);
     assert_eq!(client.run("BF.MCOUNT sum x y z"), Reply::integers(&[7, 2, 3]));
     assert_eq!(client.run("BF.MERGE sum 2 a b INTERSECT REPLACE"), ok);
@@ -100,31 +102,4 @@ fn a_merge_with_replace_can_be_retried_and_keeps_nothing_of_the_destination() {
     wait_for_replica(&mut connection, &mut reader);
     assert_eq!(digest(&mut reader), before);
     assert_figures_add_up(&mut connection);
-}
-
-#[test]
-fn a_union_adds_counts_and_an_intersection_keeps_the_smallest() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp3(&server);
-    client.run("BF.RESERVE a 0.0001 1000 NONSCALING COUNTING");
-    client.run("BF.RESERVE b LIKE a");
-    client.run("BF.MADD a x x x y z z z z z z z z z");
-    client.run("BF.MADD b x x w z z z z z z z z z");
-    assert_eq!(client.run("BF.MERGE sum 2 a b"), Reply::simple("OK"));
-    assert_eq!(client.run("BF.MCOUNT sum w x y z v"), Reply::integers(&[1, 5, 1, 18, 0]));
-    assert_eq!(client.run("BF.MERGE least 2 a b INTERSECT"), Reply::simple("OK"));
-    assert_eq!(client.run("BF.MCOUNT least w x y z v"), Reply::integers(&[0, 2, 0, 9, 0]));
-    // A source that is named twice counts twice. The destination counts once, whether it is named or not.
-    client.run("BF.MERGE twice 2 b b");
-    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(2));
-    client.run("BF.MERGE twice 2 twice b");
-    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(3));
-    client.run("BF.MERGE twice 1 twice");
-    assert_eq!(client.run("BF.COUNT twice w"), Reply::Integer(3));
-    // Items of a merged filter can be removed.
-    assert_eq!(
-        client.run("BF.MDEL sum w w x x x x x x").elements().iter().filter(|r| r.as_bool() == Some(true)).count(),
-        6
-    );
-    assert_eq!(client.run("BF.MCOUNT sum w x y"), Reply::integers(&[0, 0, 1]));
 }
