@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use models::random::Random;
 use oxbloom_filter::internals::{
     CreateParams, CuckooSpec, FilterKind, Growth, Hash, InsertOptions, Layout, OnDuplicate, codec,
 };
-use oxbloom_filter::{DecodeError, Error, Filter, MergeError};
+use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::model::{built, by, item, through_a_client, through_a_file, whole};
@@ -29,12 +30,6 @@ fn add(filter: &mut Filter, number: u64, on_duplicate: OnDuplicate) -> Result<bo
     Ok(new[0])
 }
 
-/// Returns the next of a sequence of random numbers.
-fn random(drawn: &mut u64) -> u64 {
-    *drawn += 1;
-    xxh3_64(&drawn.to_le_bytes())
-}
-
 /// Panics unless the filter contains each item at least as often as the model.
 fn check(filter: &Filter, model: &HashMap<u64, u64>) {
     let numbers: Vec<u64> = model.keys().copied().collect();
@@ -53,7 +48,7 @@ fn check(filter: &Filter, model: &HashMap<u64, u64>) {
 
 #[test]
 fn items_are_found_until_they_are_removed() {
-    let mut drawn = 0;
+    let mut random = Random(0);
     for round in 0..60 {
         let growth = [by(1), by(2), by(4)][round % 3];
         let bucket_size = [1, 2, 3, 4, 7, 8, 9][round / 2 % 7];
@@ -61,9 +56,9 @@ fn items_are_found_until_they_are_removed() {
         let (mut model, mut items) = (HashMap::new(), 0);
         let universe = [50, 500][round / 2 % 2];
         for step in 0..1500 {
-            let number = random(&mut drawn) % universe;
+            let number = random.below(universe);
             let count = model.entry(number).or_insert(0);
-            match random(&mut drawn) % 4 {
+            match random.below(4) {
                 0 if *count > 0 => {
                     assert!(filter.remove(item(number)).unwrap());
                     *count -= 1;
@@ -223,17 +218,6 @@ fn compacted(filter: &Filter) -> Vec<Vec<u8>> {
         }
     }
     slots
-}
-
-#[test]
-fn a_filter_like_another_equals_a_new_one() {
-    for is_native in [false, true] {
-        let params = params(is_native, 300, by(2), 3);
-        let mut used = create(params);
-        (0..1000).for_each(|number| assert!(add(&mut used, number, OnDuplicate::Count).is_ok()));
-        assert_eq!(used.remove(item(0)), Ok(true));
-        assert!(whole(&used.empty_like(&mut |_| true).unwrap()) == whole(&create(params)));
-    }
 }
 
 #[test]
@@ -428,15 +412,6 @@ fn chunks_of_a_client_never_overwrite_items() {
     assert!(whole(&copy).1 == whole(&filter).1);
 }
 
-#[test]
-fn cuckoo_filters_cannot_be_merged() {
-    let params = params(false, 1024, by(1), 2);
-    let mut plain = Filter::builder().capacity(1024).build().unwrap();
-    assert_eq!(create(params).union_with(&create(params)), Err(MergeError::MergedCuckoo));
-    assert_eq!(create(params).union_with(&plain), Err(MergeError::MergedCuckoo));
-    assert_eq!(plain.union_with(&create(params)), Err(MergeError::MergedCuckoo));
-}
-
 /// Returns the share of absent items that a filter finds.
 fn false_positive_rate(filter: &Filter) -> f64 {
     const ABSENT: u64 = 50_000;
@@ -445,14 +420,14 @@ fn false_positive_rate(filter: &Filter) -> f64 {
 
 #[test]
 fn a_converted_filter_has_all_items_with_their_counts() {
-    let mut drawn = 0;
+    let mut random = Random(0);
     for (bucket_size, growth) in [(1, by(1)), (2, by(2)), (2, by(4)), (4, by(1)), (4, by(2)), (7, by(8))] {
         let mut cuckoo = create(params(false, 64, growth, bucket_size));
         let mut model = HashMap::new();
         for _ in 0..20_000 {
-            let number = random(&mut drawn) % 8_000;
+            let number = random.below(8_000);
             let count = model.entry(number).or_insert(0);
-            if random(&mut drawn).is_multiple_of(4) && *count > 0 {
+            if random.chance(25) && *count > 0 {
                 assert!(cuckoo.remove(item(number)).unwrap());
                 *count -= 1;
             } else if *count < 3 && add(&mut cuckoo, number, OnDuplicate::Count).is_ok() {
@@ -498,11 +473,11 @@ fn forged(capacity: u64, bucket_size: u16, growth: Growth, layers: u64, fingerpr
     header[24..32].copy_from_slice(&layers.to_le_bytes());
     let empty = built(&header).unwrap();
     let mut full = built(&header).unwrap();
-    let (mut cursor, mut drawn) = (codec::HEADER_CURSOR, 0);
+    let (mut cursor, mut random) = (codec::HEADER_CURSOR, Random(0));
     while let Some(chunk) = codec::next_chunk(&empty, cursor).unwrap() {
         cursor = chunk.cursor;
         let slots: Vec<u8> =
-            chunk.data.iter().map(|_| fingerprint.unwrap_or_else(|| 1 + (random(&mut drawn) % 255) as u8)).collect();
+            chunk.data.iter().map(|_| fingerprint.unwrap_or_else(|| 1 + random.below(255) as u8)).collect();
         codec::load_chunk(&mut full, cursor, &slots, codec::Origin::Replication, &mut |_| true).unwrap();
     }
     full

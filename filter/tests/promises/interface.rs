@@ -54,19 +54,6 @@ fn a_batch_ends_where_the_filter_is_full_and_what_came_before_stays() {
 }
 
 #[test]
-fn bytes_and_copies_are_the_same_filter() {
-    for builder in builders() {
-        let filter = filled(builder);
-        let bytes = filter.to_bytes().unwrap();
-        for copy in [filter.clone(), Filter::from_bytes(&bytes).unwrap()] {
-            assert_same(&copy, &filter);
-        }
-        let empty = builder.build().unwrap();
-        assert_same(&Filter::from_bytes(&empty.to_bytes().unwrap()).unwrap(), &empty);
-    }
-}
-
-#[test]
 fn a_copy_and_its_original_go_their_own_ways() {
     for builder in builders() {
         let filter = filled(builder);
@@ -145,20 +132,6 @@ fn places_of_chunks(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
 }
 
 #[test]
-fn bytes_without_one_of_the_chunks_are_incomplete() {
-    for builder in builders() {
-        let bytes = filled(builder).to_bytes().unwrap();
-        let places = places_of_chunks(&bytes);
-        assert!(places.len() > 1);
-        for place in &places[1..] {
-            let mut cut = bytes.clone();
-            cut.drain(place.clone());
-            assert_eq!(Filter::from_bytes(&sealed(cut)).err(), Some(DecodeError::Incomplete));
-        }
-    }
-}
-
-#[test]
 fn chunks_of_a_filter_that_grew_after_its_header_do_not_exceed_the_limit() {
     let mut filter = Filter::builder().capacity(100).growing(2).seed(7).build().unwrap();
     filter.insert_batch((0..200).map(item)).unwrap();
@@ -194,6 +167,8 @@ fn the_fill_is_the_share_that_is_in_use() {
 fn only_counting_filters_remove_and_count() {
     let mut plain = Filter::new(0.01, 100).unwrap();
     assert_eq!((plain.remove("a"), plain.count("a")), (Err(Error::NotCounting), Err(Error::NotCounting)));
+    let mut windowed = Filter::builder().window(Duration::from_secs(60)).build().unwrap();
+    assert_eq!((windowed.remove("a"), windowed.count("a")), (Err(Error::NotCounting), Err(Error::NotCounting)));
     let mut counting = Filter::builder().counting().build().unwrap();
     assert_eq!((counting.remove("a"), counting.insert("a"), counting.count("a")), (Ok(false), Ok(true), Ok(1)));
 }
@@ -333,6 +308,19 @@ fn equal_filters_have_the_same_options_and_items_and_a_cleared_one_equals_a_new_
         assert!(filter == new && filter.is_empty() && !filter.contains(item(0)));
         filter.insert_batch((0..3000).map(item)).unwrap();
         assert!(filter == filled(builder));
+    }
+}
+
+#[test]
+fn a_filter_like_another_equals_a_new_one() {
+    for (name, params, items) in recorded::recorded() {
+        let (used, new) = (recorded::filled(params, items), Filter::create(params, &mut |_| true).unwrap());
+        let like = used.empty_like(&mut |_| true).unwrap();
+        // A filter that forgets keeps its time.
+        let empty =
+            |filter: &Filter| (filter.kind(), filter.capacity(), filter.error_rate(), filter.seed(), filter.len());
+        assert!(if used.windowed().is_some() { empty(&like) == empty(&new) } else { like == new }, "{name}");
+        assert_eq!(used.empty_like(&mut |_| false).err(), Some(Error::OutOfMemory), "{name}");
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use oxbloom_filter::internals::sizing::LOWEST_ERROR_RATE;
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Hash, Hasher, Interrupted, OnDuplicate};
+use oxbloom_filter::internals::{
+    CreateParams, ErrorRate, FilterKind, Growth, Hash, Hasher, Interrupted, Layout, OnDuplicate,
+};
 use oxbloom_filter::{Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,6 +21,15 @@ fn any_params() -> impl Strategy<Value = CreateParams> {
     let growth = prop_oneof![1 => Just(Growth::Fixed), 3 => (1u32..=10).prop_map(by)];
     (rate, capacity, growth, any::<u64>())
         .prop_map(|(rate, capacity, growth, seed)| params(rate, capacity, growth, seed))
+}
+
+/// Returns parameters of native and of classic filters.
+fn any_params_of_bits() -> impl Strategy<Value = CreateParams> {
+    let layouts = (any_params(), any::<bool>());
+    layouts.prop_map(|(params, is_classic)| match is_classic {
+        true => CreateParams { layout: Layout::Classic { stored_expansion: 2 }, ..params },
+        false => params,
+    })
 }
 
 /// Returns items with many repetitions, empty items, NUL bytes, and sometimes enough items for several layers.
@@ -72,26 +83,27 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     );
     assert_eq!((copy.fill(), copy.false_positive_rate()), (filter.fill(), filter.false_positive_rate()));
     // The memory of a filter that has grown is not compared.
-    if filter.num_layers() == 1 {
-        assert_eq!(model::memory_when_aligned(copy), model::memory_when_aligned(filter));
-        assert!(copy.memory_usage().abs_diff(filter.memory_usage()) <= 64);
-    }
+    assert!(filter.num_layers() > 1 || copy.memory_usage().abs_diff(filter.memory_usage()) <= 64);
     assert_eq!(copy.num_layers(), filter.num_layers());
-    let blocks = |filter| (layer(filter).spec(), layer(filter).items(), layer(filter).set_bits());
-    assert_eq!(blocks(copy), blocks(filter));
-    let table = |filter| native_of(filter).table().map(|table| (table.items(), table.slots(), table.segments()));
-    assert_eq!(table(copy), table(filter));
+    if filter.kind() == FilterKind::Native {
+        let aligned = [filter, copy].map(model::memory_when_aligned);
+        assert!(filter.num_layers() > 1 || aligned[0] == aligned[1], "{aligned:?}");
+        let blocks = |filter| (layer(filter).spec(), layer(filter).items(), layer(filter).set_bits());
+        assert_eq!(blocks(copy), blocks(filter));
+        let table = |filter| native_of(filter).table().map(|table| (table.items(), table.slots(), table.segments()));
+        assert_eq!(table(copy), table(filter));
+    }
     assert!(model::whole(copy) == model::whole(filter));
     assert!(questions.iter().all(|item| copy.contains(item) == filter.contains(item)));
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// [`insert_each`] also checks that `insert` returns true exactly for the accepted items that `contains` did not
     /// find.
     #[test]
-    fn an_accepted_item_is_never_lost(params in any_params(), items in any_items()) {
+    fn an_accepted_item_is_never_lost(params in any_params_of_bits(), items in any_items()) {
         let mut filter = Filter::create(params, &mut |_| true).unwrap();
         let taken = insert_each(&mut filter, &items);
         prop_assert!(taken.iter().all(|item| filter.contains(item)));
@@ -101,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn a_copy_is_the_same_filter(params in any_params(), items in any_items(), absent in any_items()) {
+    fn a_copy_is_the_same_filter(params in any_params_of_bits(), items in any_items(), absent in any_items()) {
         let mut filter = Filter::create(params, &mut |_| true).unwrap();
         let taken = insert_each(&mut filter, &items);
         let copies = [
@@ -123,17 +135,8 @@ proptest! {
     }
 
     #[test]
-    fn a_copy_shares_nothing(params in any_params(), items in any_items()) {
-        let filter = Filter::create(params, &mut |_| true).unwrap();
-        let before = model::whole(&filter);
-        let mut copy = filter.try_clone().unwrap();
-        insert_each(&mut copy, &items);
-        prop_assert!(model::whole(&filter) == before);
-    }
-
-    #[test]
     fn batches_give_the_same_answers_and_the_same_filter_as_single_items(
-        params in any_params(),
+        params in any_params_of_bits(),
         items in any_items(),
         absent in any_items(),
         sizes in vec(1usize..100, 1..6),
@@ -198,16 +201,6 @@ proptest! {
         let layer = filter.layers().next().unwrap();
         prop_assert_eq!((layer.capacity, layer.items), (capacity, capacity));
         prop_assert_eq!(filter.layers().nth(1).unwrap().items, capacity);
-    }
-
-    #[test]
-    fn equal_parameters_and_items_make_equal_bits(params in any_params(), items in any_items()) {
-        let [one, other] = [(), ()].map(|()| {
-            let mut filter = Filter::create(params, &mut |_| true).unwrap();
-            insert_each(&mut filter, &items);
-            filter
-        });
-        prop_assert!(model::whole(&one) == model::whole(&other));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU64;
 
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Layout, MergeOp, codec};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout, MergeOp, codec};
 use oxbloom_filter::{Error, Filter, MergeError, Mismatch};
 use proptest::prelude::*;
 
 use crate::model::{body, built, by, content_bytes, item, through_a_file, whole, with_checksum};
+use crate::recorded;
 
 const NATIVE: Layout = Layout::Native { seed: 7 };
 const COUNTING: Layout = Layout::Counting { seed: 7 };
@@ -399,6 +400,23 @@ fn filters_with_other_hash_functions_differ_in_their_layouts() {
     }
 }
 
+#[test]
+fn some_kinds_of_filters_are_never_merged() {
+    let mut plain = filled(NATIVE, by(2), 0..100);
+    for (name, mut filter) in recorded::filters() {
+        let error = match filter.kind() {
+            FilterKind::Windowed => MergeError::MergedWindows,
+            FilterKind::Cuckoo => MergeError::MergedCuckoo,
+            FilterKind::Valkey => MergeError::MergedValkey,
+            _ => continue,
+        };
+        let (other, before) = (filter.clone(), whole(&filter));
+        assert_eq!([filter.union_with(&other), filter.intersect_with(&other)], [Err(error); 2], "{name}");
+        assert_eq!([filter.union_with(&plain), plain.union_with(&filter)], [Err(error); 2], "{name}");
+        assert!(whole(&filter) == before, "{name}");
+    }
+}
+
 /// A server with little memory admits a merge if the memory that it frees is enough.
 #[test]
 fn a_merge_replaces_only_the_tables_that_it_changes() {
@@ -455,20 +473,6 @@ fn a_failed_allocation_leaves_the_filters_as_they_were() {
         });
         assert_eq!(rejected.map(drop), Err(MergeError::OutOfMemory));
         assert!(asked > 0);
-    }
-}
-
-#[test]
-fn a_filter_like_another_equals_a_new_one() {
-    for layout in LAYOUTS {
-        for growth in [Growth::Fixed, by(1), by(3)] {
-            let fresh = empty(0.01, 1000, growth, layout);
-            let mut used = empty(0.01, 1000, growth, layout);
-            add_some(&mut used, 0..2500);
-            let like = used.empty_like(&mut |_| true).unwrap();
-            assert!(whole(&like) == whole(&fresh), "{layout:?} {growth:?}");
-            assert_eq!(used.empty_like(&mut |_| false).map(drop), Err(Error::OutOfMemory));
-        }
     }
 }
 

@@ -1,21 +1,10 @@
 //! The parts of quotient tables: repeated, damaged and forged ones.
 
+use models::random::Random;
 use oxbloom_filter::DecodeError;
 use oxbloom_filter::internals::{Addressing, END, Payload, Stamps, Table, end_of};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::table::{add, hash, new, parts};
-
-/// A source of random numbers, always the same.
-struct Random(u64);
-
-impl Random {
-    /// Returns a number below `limit`.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 += 1;
-        xxh3_64(&self.0.to_le_bytes()) % limit
-    }
-}
 
 /// The level and the bits of a value of a table at an error rate of 1/2 that has not grown.
 const LEVEL: i32 = 7;

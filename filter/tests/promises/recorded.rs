@@ -13,7 +13,7 @@ use oxbloom_filter::internals::{
 use crate::model::{by, item, read_values, values};
 
 /// Names, and what the recorded filters were created with. A name never gets another meaning.
-fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
+pub(crate) fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
     let window = |length, refresh, rolling| Layout::Windowed {
         seed: 7,
         window: Window { length: NonZeroU64::new(length), slices: 4, refresh, rolling },
@@ -55,7 +55,7 @@ fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
     ]
 }
 
-fn filled(params: CreateParams, items: u64) -> Filter {
+pub(crate) fn filled(params: CreateParams, items: u64) -> Filter {
     let mut filter = Filter::create(params, &mut |_| true).unwrap();
     for number in 0..items {
         let options = InsertOptions { now: 1_700_000_000_000 + number * 3, ..InsertOptions::default() };

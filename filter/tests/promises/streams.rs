@@ -6,7 +6,7 @@ use oxbloom_filter::internals::codec::{self, Header, Loader, Origin, payload};
 use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, Layout};
 use oxbloom_filter::{DecodeError, Filter};
 
-use crate::model::{built, chunks, whole};
+use crate::model::{built, chunks, whole, with_checksum};
 use crate::recorded;
 
 type Parts = Vec<(u64, Vec<u8>)>;
@@ -43,13 +43,21 @@ fn a_stream_is_loaded_only_if_it_is_complete() {
 fn a_header_of_another_length_is_rejected() {
     for (name, filter) in recorded::filters() {
         let header = codec::encode_header(&filter).unwrap();
+        let has_checksum = codec::tags(&filter).is_some();
         let rejected = |bytes: &[u8]| Header::decode(bytes, Origin::Replication).err();
         assert_eq!(rejected(&header), None, "{name}");
         for length in 0..header.len() {
             assert_eq!(rejected(&header[..length]), Some(DecodeError::Corrupt), "{name}: {length} bytes");
+            // Headers of other projects have no checksum that could be forged.
+            let forged = has_checksum.then(|| rejected(&with_checksum(&header[..length])));
+            assert!(forged.is_none_or(|error| error.is_none() == (length == header.len() - 8)), "{name}: {length}");
         }
-        for more in [&[0][..], &[0; 8], &[0; 28], &[0; 53], &header] {
-            assert_eq!(rejected(&[&header, more].concat()), Some(DecodeError::Corrupt), "{name}: {} more", more.len());
+        for more in [&[0][..], &[0; 8], &[0; 28], &[0; 40], &[0; 53], &header] {
+            let long = [&header, more].concat();
+            let forged = if has_checksum { with_checksum(&long) } else { long.clone() };
+            for long in [long, forged] {
+                assert_eq!(rejected(&long), Some(DecodeError::Corrupt), "{name}: {} more", more.len());
+            }
         }
     }
 }
@@ -172,8 +180,10 @@ fn a_chunk_changes_a_filter_once() {
             let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
             for (cursor, data) in chunks(&filter) {
                 for is_new in [true, false] {
+                    let before = whole(&copy);
                     let loaded = codec::load_chunk(&mut copy, cursor, &data, origin, &mut |_| true).unwrap();
                     assert_eq!(loaded.changed, is_new, "{name}, {cursor}, {origin:?}");
+                    assert_eq!(whole(&copy) != before, is_new, "{name}, {cursor}, {origin:?}");
                 }
             }
         }

@@ -7,7 +7,7 @@ use models::random::Random;
 use oxbloom_filter::internals::codec::payload as dump;
 use oxbloom_filter::internals::codec::valkey::{decode_payload, encode_payload};
 use oxbloom_filter::internals::{CreateParams, ErrorRate, FIXED_SEED, Growth, Layout, codec};
-use oxbloom_filter::{DecodeError, Error, Filter, MergeError, Prediction};
+use oxbloom_filter::{DecodeError, Error, Filter, Prediction};
 
 use crate::model::{built, by, insert_in_batches, item, read_values, through_a_client, through_a_file, values, whole};
 
@@ -300,18 +300,6 @@ fn a_capacity_that_no_file_can_hold_asks_for_no_memory() {
     let params = Given { capacity: 1 << 63, error_rate: 0.99, ..Given::default() }.params();
     let created = Filter::create(params, &mut |bytes| panic!("{bytes} bytes"));
     assert_eq!(created.map(drop), Err(Error::OutOfMemory));
-}
-
-#[test]
-fn valkey_filters_cannot_be_merged() {
-    let mut filter = Given::default().filled(5);
-    let other = Given::default().filled(9);
-    let before = whole(&filter);
-    assert_eq!(filter.union_with(&other), Err(MergeError::MergedValkey));
-    assert_eq!(filter.intersect_with(&other), Err(MergeError::MergedValkey));
-    assert!(whole(&filter) == before);
-    let empty = other.empty_like(&mut |_| true).unwrap();
-    assert!(whole(&empty) == whole(&Given::default().create()));
 }
 
 /// Development versions of valkey-bloom wrote the blob of a layer before its numbers.

@@ -1,37 +1,11 @@
 //! Chunks of a table: in any order, but not of another filter, nor of another time.
 
-use oxbloom_filter::internals::codec::{self, chunk};
-use oxbloom_filter::internals::{BATCH, OnDuplicate};
+use oxbloom_filter::internals::OnDuplicate;
 use oxbloom_filter::{DecodeError, Filter};
 
-use crate::counting::filters::{built_like, counting, grown, remove};
+use crate::counting::filters::{built_like, grown, remove};
 use crate::decoding::assert_rejected;
-use crate::model::{self, built, by, chunks, insert_batch, item};
-
-#[test]
-fn chunks_of_a_table_may_arrive_in_any_order_and_more_than_once() {
-    let mut filter = counting(0.01, 100, by(2), 7);
-    // The table has about 1.3 MB, and therefore three chunks.
-    for first in (0..700_000).step_by(BATCH) {
-        let hashes: Vec<_> = (first..first + BATCH as u64).map(|number| filter.hash(&item(number))).collect();
-        assert!(insert_batch(&mut filter, &hashes, OnDuplicate::Count).into_iter().all(|new| new.is_ok()));
-    }
-    let header = codec::encode_header(&filter).unwrap();
-    let mut chunks = chunks(&filter);
-    assert_eq!(chunks.len(), 3);
-    for _ in 0..3 {
-        chunks.rotate_left(1);
-        let mut copy = built(&header).unwrap();
-        for (number, (cursor, chunk)) in chunks.iter().chain(&chunks[..1]).enumerate() {
-            assert_eq!(model::is_complete(&header, &copy), number == 3);
-            model::load(&mut copy, *cursor, chunk).unwrap();
-        }
-        assert!(model::whole(&copy) == model::whole(&filter));
-        assert!((0..700_000).step_by(7).all(|number| copy.contains(item(number))));
-    }
-    assert!(model::whole(&model::through_a_client(&filter)) == model::whole(&filter));
-    assert!(model::whole(&model::through_a_file(&filter)) == model::whole(&filter));
-}
+use crate::model::{self, chunks, item};
 
 /// An operation on a filter.
 type Operation = fn(&mut Filter);
@@ -115,25 +89,5 @@ fn a_chunk_of_a_filter_with_the_same_counts_is_rejected() {
     for (chunk, others) in chunks(&twin).iter().zip(&chunks(&other)) {
         assert_rejected(&mut built_like(&twin), others.0, &others.1, "of a copy that diverged");
         assert_rejected(&mut built_like(&other), chunk.0, &chunk.1, "of a copy that diverged");
-    }
-}
-
-#[test]
-fn a_chunk_of_another_counting_filter_or_place_is_rejected() {
-    let filter = grown();
-    let [mut other, mut alike] = [8, 9].map(|seed| counting(0.01, 100, by(2), seed));
-    for filter in [&mut other, &mut alike] {
-        (0..90).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
-    }
-    for (source, why) in [(&alike, "other seed"), (&filter, "other table")] {
-        let (cursor, chunk) = &chunks(source)[0];
-        assert_rejected(&mut built_like(&other), *cursor, chunk, why);
-    }
-    let mut copy = built_like(&filter);
-    for (at, chunk) in chunks(&filter) {
-        let places = chunk::FIRST_CHUNK_CURSOR..chunk::FIRST_CHUNK_CURSOR + 1_000;
-        for cursor in places.chain([0, 1, 64, at - 1, at + 1, u64::MAX, u64::MAX - 63]) {
-            assert_rejected(&mut copy, cursor, &chunk, "elsewhere");
-        }
     }
 }

@@ -88,3 +88,12 @@ pub(crate) fn grown() -> Filter {
 pub(crate) fn built_like(filter: &Filter) -> Filter {
     built(&codec::encode_header(filter).unwrap()).unwrap()
 }
+
+/// Returns a small filter with counts from 1 to 9. It grows if `growing` is true.
+pub(crate) fn small(growing: bool) -> Filter {
+    let mut filter = counting(0.3, 150, if growing { by(2) } else { Growth::Fixed }, 7);
+    for number in 0..100 {
+        (0..number % 9 + 1).for_each(|_| assert!(filter.insert(item(number)).is_ok()));
+    }
+    filter
+}

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use models::window::Answer;
+use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{Growth, InsertOptions, OnDuplicate, Window};
-use oxbloom_filter::{Error, Filter, MergeError};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -153,18 +153,4 @@ fn a_cleared_filter_keeps_its_time() {
         let has_window = filter.parameters().window.is_some_and(|window| window.length.is_some());
         assert_eq!(filter.contains_batch((0..300).map(item)), [!has_window; 300], "{builder:?}");
     }
-}
-
-#[test]
-fn filters_that_forget_are_not_merged() {
-    let mut one = windowed(0.01, 100, by(2), window(1000, 8));
-    insert(&mut one, &[1, 2, 3], START, None);
-    let (mut other, before) = (one.try_clone().unwrap(), whole(&one));
-    assert_eq!(one.union_with(&other), Err(MergeError::MergedWindows));
-    assert_eq!(one.intersect_with(&other), Err(MergeError::MergedWindows));
-    let mut plain = Filter::builder().capacity(100).growing(2).seed(7).build().unwrap();
-    assert_eq!(plain.union_with(&one), Err(MergeError::MergedWindows));
-    assert_eq!(other.union_with(&plain), Err(MergeError::MergedWindows));
-    assert_eq!(whole(&one), before);
-    assert_eq!(one.remove(item(1)), Err(Error::NotCounting));
 }
