@@ -12,7 +12,7 @@ pub(crate) fn start_node() -> Server {
 }
 
 /// Starts a node of a cluster, as [`start_node`] does, with the modules of a setup.
-pub(crate) fn start_node_of(setup: fn() -> Setup) -> Server {
+pub(crate) fn start_node_of(setup: impl Fn() -> Setup) -> Server {
     let mut last = String::new();
     for _ in 0..20 {
         match setup().set("cluster-enabled yes").try_start() {
@@ -35,9 +35,8 @@ pub(crate) fn wait_for_cluster(node: &mut Wire) {
 
 #[test]
 fn commands_on_a_key_of_another_node_are_redirected() {
-    let setups: [(&str, fn() -> Setup); 2] =
-        [("", Setup::oxbloom), ("OX", || Setup::oxbloom().module_arguments("prefix OX"))];
-    for (prefix, setup) in setups {
+    for (prefix, arguments) in [("", ""), ("OX", "prefix OX")] {
+        let setup = || Setup::oxbloom().module_arguments(arguments);
         let nodes = [start_node_of(setup), start_node_of(setup)];
         let [mut first, mut second] = nodes.each_ref().map(Wire::resp2);
         serve_slots(&mut first, 0..8192);
