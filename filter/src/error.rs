@@ -122,7 +122,7 @@ error! {
 error! {
     /// A parameter that must be equal for filters to be merged, and is not.
     Mismatch {
-        /// The layout: native, counting, classic or valkey.
+        /// The layout, which each kind of filter has of its own.
         Layout => "different layouts",
         /// The false-positive rate that the filters were created for.
         ErrorRate => "different error rates",

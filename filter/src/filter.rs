@@ -314,7 +314,7 @@ impl Filter {
         self.parameters().expansion
     }
 
-    /// Returns the seed of the hash, or `None` for a classic filter: all classic filters share a public seed.
+    /// Returns the seed of the hash, or `None` for a filter with another project's layout.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;

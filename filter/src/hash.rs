@@ -33,7 +33,7 @@ pub struct Hash {
 /// The hash function of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hasher<'a> {
-    /// XXH3-128, for all filters but classic ones.
+    /// XXH3-128, for all filters of our own that were not converted.
     Xxh3 {
         /// The filter's seed.
         seed: u64,

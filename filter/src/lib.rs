@@ -44,7 +44,7 @@
 //!   items that are handled together;
 //! - `table`: fingerprints in segments; `layer`: layers of bits; `prediction`: what a filter takes;
 //! - `stored`: what the encodings of all kinds have in common;
-//! - `kind`: what a filter is and does, with a folder for each of the four kinds;
+//! - `kind`: what a filter is and does, with a folder for each kind;
 //! - `filter`: the public type; `builder`: creates filters; `merge`: set operations; `codec`: filters as bytes.
 
 #![deny(missing_docs)]

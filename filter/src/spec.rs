@@ -42,7 +42,7 @@ pub struct Parameters {
     pub capacity: u64,
     /// The expansion, or `None` if the filter does not grow.
     pub expansion: Option<u32>,
-    /// The seed of the hash, or `None` for a classic filter: all classic filters share a public seed.
+    /// The seed of the hash, or `None` if the filter is not one of our own.
     pub seed: Option<u64>,
     /// The window of a filter that forgets.
     pub window: Option<Window>,

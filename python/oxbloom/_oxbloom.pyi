@@ -251,7 +251,7 @@ class BloomFilter:
 
     @property
     def seed(self) -> int | None:
-        """The seed of the hash, or None for a classic filter."""
+        """The seed of the hash, or None for a filter with the layout of RedisBloom or valkey-bloom."""
 
     @property
     def growing(self) -> int | None:
@@ -259,7 +259,7 @@ class BloomFilter:
 
     @property
     def kind(self) -> Kind:
-        """The kind of filter: native, counting, windowed or classic."""
+        """The kind of filter. Filters from servers also have kinds that cannot be created here."""
 
     @property
     def memory(self) -> int:

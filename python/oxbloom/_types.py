@@ -7,7 +7,9 @@ from typing import Any, Literal, Protocol, TypedDict
 Progress = Callable[[int, int], object]
 """A function that is called with the bytes that are done and the total."""
 
-Kind = Literal["native", "counting", "windowed", "classic"]
+Kind = Literal[
+    "native", "counting", "native_cuckoo", "windowed", "classic", "classic_cuckoo", "valkey"
+]
 
 
 class Server(Protocol):

@@ -234,7 +234,7 @@ impl BloomFilter {
         self.with(py, |filter| filter.len_at(self.now(filter)))
     }
 
-    /// The seed of the hash, or None for a classic filter.
+    /// The seed of the hash, or None for a filter with the layout of RedisBloom or valkey-bloom.
     #[getter]
     fn seed(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         self.with(py, Filter::seed)
@@ -246,7 +246,7 @@ impl BloomFilter {
         self.with(py, Filter::expansion)
     }
 
-    /// The kind of filter: native, counting, windowed or classic.
+    /// The kind of filter. Filters from servers also have kinds that cannot be created here.
     #[getter]
     fn kind(&self, py: Python<'_>) -> PyResult<Cow<'static, str>> {
         Ok(self.with(py, Filter::kind)?.name().to_string_lossy())

@@ -146,8 +146,7 @@ pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// [`Error::OutOfMemory`] if it cannot be allocated. It has less than 4 KB, or 53 bytes for each layer of a classic
-/// filter, or 28 for each of a valkey filter.
+/// [`Error::OutOfMemory`] if it cannot be allocated.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     for_each_kind!(filter.content(), filter => filter.encode_header())
 }
@@ -219,7 +218,7 @@ pub fn load_chunk<'a>(
     for_each_kind!(filter.content_mut(), filter => filter.load_chunk(cursor, data, origin, admit))
 }
 
-/// Returns the tags of the sections of a filter, with which tests forge chunks. A classic filter has none.
+/// Returns the tags of the sections of a filter, with which tests forge chunks. Only filters of our own have them.
 pub fn tags(filter: &Filter) -> Option<[u64; MAX_SECTIONS]> {
     for_each_kind!(filter.content(), filter => filter.tags())
 }

@@ -261,8 +261,8 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.layers())
     }
 
-    /// Returns true if [`len`](Self::len) is an estimate, as after a merge, or `None` for a classic filter, which does
-    /// not store this.
+    /// Returns true if [`len`](Self::len) is an estimate, as after a merge, or `None` if the filter does not store
+    /// this.
     pub fn is_estimate(&self) -> Option<bool> {
         for_each_kind!(&self.0, filter => filter.is_estimate())
     }

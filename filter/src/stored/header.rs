@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0   "OXB", version (3)
-//!  4   kind (0: blocks of bits, 2: a counting table, 3: tables that forget), three zero bytes
+//!  4   code of the kind, three zero bytes
 //!  8   expansion (u32; 0: does not grow)
 //!  12  sections (u32): 2 if the filter has a further table, otherwise 1
 //!  16  seed (u64)
@@ -33,8 +33,8 @@ pub const VERSION: u8 = 3;
 /// The maximum size of a header in bytes.
 pub const MAX_BYTES: usize = PREAMBLE_BYTES + MAX_RECORD_BYTES + CHECKSUM_BYTES;
 
-/// The maximum size of all records of a header in bytes. Each kind asserts that its records fit. The largest are those of
-/// rolling windows of 64 slices.
+/// The maximum size of all records of a header in bytes. `OwnKind::new` asserts that those of each
+/// kind fit.
 pub const MAX_RECORD_BYTES: usize = 4 << 10;
 
 /// The size of the fields before the records.

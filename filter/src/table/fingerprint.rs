@@ -11,8 +11,6 @@
 //! memory have between `2^14` and `2^22` quotients. At these levels, fingerprints have the shortest length, and below
 //! some level one bit more. Two levels above add a bit. Each level below adds a bit. At 1 %, fingerprints have 10 bits
 //! from `2^14` quotients on, and 9 bits from `2^17` to `2^22`.
-//!
-//! `site/assets/calculator/tables.js` computes the same shapes, and a test compares both.
 
 use super::bits::MAX_WIDTH;
 use super::growth::MAX_DEPTH;

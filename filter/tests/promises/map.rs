@@ -1,8 +1,11 @@
-//! The map of the source files in `src/lib.rs` is true, and code for a processor is in its room.
+//! The map of the source files in `src/lib.rs` is true, so are the lists of kinds, and code for a processor is in its
+//! room.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use oxbloom_filter::internals::FilterKind;
 
 /// Returns the source files of a module, which is a file or a folder.
 fn files_of(module: &Path) -> Vec<PathBuf> {
@@ -43,6 +46,19 @@ fn files_use_only_files_above_them_in_the_map() {
             }
         }
     }
+}
+
+#[test]
+fn lists_of_kinds_outside_the_code_have_every_kind() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let kinds: Vec<_> = FilterKind::ALL.iter().map(|kind| kind.name().to_str().unwrap()).collect();
+    let page = fs::read_to_string(root.join("docs/how-it-works.md")).unwrap();
+    let rows =
+        page.lines().skip_while(|line| !line.starts_with("|---")).skip(1).map_while(|row| row.strip_prefix("| "));
+    assert_eq!(rows.map(|row| row.split(' ').next().unwrap()).collect::<Vec<_>>(), kinds);
+    let types = fs::read_to_string(root.join("python/oxbloom/_types.py")).unwrap();
+    let (_, list) = types.split_once("Kind = Literal[").unwrap();
+    assert_eq!(list.split(']').next().unwrap().split('"').skip(1).step_by(2).collect::<Vec<_>>(), kinds);
 }
 
 #[test]
