@@ -26,6 +26,25 @@ pub fn try_vec<T>(count: usize) -> Result<Vec<T>, Error> {
     Ok(values)
 }
 
+/// Appends elements to a slice: all of them, or none.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] if the memory cannot be allocated.
+pub(crate) fn try_extend<T>(
+    slice: &mut Box<[T]>,
+    new: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+) -> Result<(), Error> {
+    let new = new.into_iter();
+    let mut values = std::mem::take(slice).into_vec();
+    let room = values.try_reserve_exact(new.len());
+    if room.is_ok() {
+        values.extend(new);
+    }
+    *slice = values.into_boxed_slice();
+    room.map_err(|_| Error::OutOfMemory)
+}
+
 /// Appends parts to bytes.
 ///
 /// # Errors

@@ -120,16 +120,19 @@ type Source<'a> = (&'a Content, u64);
 
 /// Returns an error unless the sources can be merged with each other and with `target`.
 fn check_mergeable(target: &Content, sources: &[Source<'_>], op: MergeOp) -> Result<(), MergeError> {
-    let all = || std::iter::once(target).chain(sources.iter().map(|(source, _)| *source));
-    let check = |op| all().try_for_each(|content| for_each_kind!(content, filter => filter.check_merge(op)));
-    // Some kinds cannot be merged at all.
-    check(MergeOp::Union)?;
+    let mut all = std::iter::once(target).chain(sources.iter().map(|(source, _)| *source));
+    all.clone().find_map(|content| content.kind().unmerged()).map_or(Ok(()), Err)?;
     // The sources may have layers that the target lacks, and must agree in these too.
     let longest = std::iter::once(target).chain(longest(sources));
     let mut pairs = longest.flat_map(|content| sources.iter().map(move |(source, _)| (content, *source)));
     let mismatch = pairs.find_map(|(content, source)| for_each_kind!(content, filter => filter.mismatch(source)));
     mismatch.map_or(Ok(()), |mismatch| Err(MergeError::SourcesDiffer(mismatch)))?;
-    check(op)
+    match op {
+        MergeOp::Union => Ok(()),
+        MergeOp::Intersection => {
+            all.try_for_each(|content| for_each_kind!(content, filter => filter.check_intersection()))
+        }
+    }
 }
 
 /// Returns the different filters among `filters`, in the order in which they were first given.

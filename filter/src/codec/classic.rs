@@ -54,9 +54,9 @@ impl Format for ClassicFormat {
         // The number of items is ignored: the layers' item counts are used.
         source.unsigned()?;
         let count = source.unsigned()?;
-        let options = if version >= 2 { source.unsigned()? } else { 0 };
-        let expansion = if version >= 4 { source.unsigned()? } else { OLD_EXPANSION.into() };
-        let spec = spec(checked_cast(options)?, checked_cast(expansion)?)?;
+        let options = if version >= 2 { source.number()? } else { 0 };
+        let expansion = if version >= 4 { source.number()? } else { OLD_EXPANSION };
+        let spec = spec(options, expansion)?;
         if !(1..=spec::MAX_LAYERS as u64).contains(&count) {
             return Err(DecodeError::Corrupt);
         }
@@ -77,11 +77,11 @@ impl Format for ClassicFormat {
 fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<ClassicLayer, DecodeError> {
     let capacity = source.unsigned()?;
     let error_rate = source.double()?;
-    let probes = checked_cast(source.unsigned()?)?;
+    let probes = source.number()?;
     let bits_per_item = source.double()?;
     let (bits, log2_bits) = match version {
         0 => ((capacity as f64 * bits_per_item) as u64, 0),
-        _ => (source.unsigned()?, checked_cast(source.unsigned()?)?),
+        _ => (source.unsigned()?, source.number()?),
     };
     let mut layer =
         ClassicLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
@@ -100,10 +100,6 @@ fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Resul
 
 fn spec(options: u32, expansion: u32) -> Result<ClassicSpec, DecodeError> {
     Ok(ClassicSpec { options: Options::new(options).ok_or(DecodeError::Corrupt)?, expansion })
-}
-
-fn checked_cast<T: TryFrom<u64>>(number: u64) -> Result<T, DecodeError> {
-    number.try_into().map_err(|_| DecodeError::Corrupt)
 }
 
 /// Decodes and checks a header. See [`Header::decode`].

@@ -21,6 +21,7 @@
 #![warn(clippy::arithmetic_side_effects)]
 
 use super::encoding::{Encoded, Format};
+use super::layers::Layer;
 use super::{Header, layers};
 use crate::array::try_box;
 use crate::error::{DecodeError, Error};
@@ -85,9 +86,8 @@ impl Format for CuckooFormat {
         let mut spec = OLD_SPEC;
         if version >= 4 {
             removals = source.unsigned()?;
-            let bucket_size = checked_cast(source.unsigned()?)?;
-            let max_iterations = checked_cast(source.unsigned()?)?;
-            spec = CuckooSpec { bucket_size, max_iterations, expansion: checked_cast(source.unsigned()?)? };
+            let [bucket_size, max_iterations, expansion] = [source.number()?, source.number()?, source.number()?];
+            spec = CuckooSpec { bucket_size, max_iterations, expansion };
         }
         let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
         let mut specs = numbers.layers.iter();
@@ -114,10 +114,6 @@ impl Format for CuckooFormat {
     }
 }
 
-fn checked_cast(number: u64) -> Result<u16, DecodeError> {
-    number.try_into().map_err(|_| DecodeError::Corrupt)
-}
-
 fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, DecodeError> {
     let [items, buckets, removals, layers] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
     let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
@@ -138,6 +134,24 @@ fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, Decod
             Ok(CuckooFilter::from_layers(numbers.spec, layers, numbers.items, numbers.removals).into_content()?)
         })?,
     })
+}
+
+impl Layer for CuckooLayer {
+    fn bytes(&self) -> &[u8] {
+        self.slots()
+    }
+
+    /// Overwrites the slots. A client may only load a chunk into free slots, or what they hold already: the fingerprints
+    /// of items that were added meanwhile must not get lost.
+    fn load(&mut self, start: usize, part: &[u8], origin: Origin) -> Result<bool, DecodeError> {
+        let slots = self.slots_mut()[start..].get_mut(..part.len()).ok_or(DecodeError::BeyondLayer)?;
+        let changed = *slots != *part;
+        if changed && origin == Origin::Client && slots.iter().any(|&slot| slot != 0) {
+            return Err(DecodeError::Foreign);
+        }
+        slots.copy_from_slice(part);
+        Ok(changed)
+    }
 }
 
 impl Encoded for CuckooFilter {
@@ -166,11 +180,9 @@ impl Encoded for CuckooFilter {
     }
 
     fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-        Ok(layers::next_chunk(cursor, self.chain().iter().map(CuckooLayer::slots)))
+        Ok(layers::next_chunk(cursor, self.chain()))
     }
 
-    /// Overwrites the slots. A client may only load a chunk into free slots, or what they hold already: the fingerprints
-    /// of items that were added meanwhile must not get lost.
     fn load_chunk<'a>(
         &'a mut self,
         cursor: u64,
@@ -181,15 +193,7 @@ impl Encoded for CuckooFilter {
         if data.is_empty() {
             return Err(DecodeError::Corrupt);
         }
-        let (layer, within) = layers::place_of(cursor, data.len(), self.chain().iter().map(CuckooLayer::slots))?;
-        let slots = self.chain_mut()[layer].slots_mut();
-        let slots = slots[within..].get_mut(..data.len()).ok_or(DecodeError::BeyondLayer)?;
-        let changed = *slots != *data;
-        if changed && origin == Origin::Client && slots.iter().any(|&slot| slot != 0) {
-            return Err(DecodeError::Foreign);
-        }
-        slots.copy_from_slice(data);
-        Ok(LoadedChunk { bytes: data, changed })
+        layers::load_chunk(self.chain_mut(), cursor, data, origin)
     }
 
     fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
@@ -201,8 +205,7 @@ impl Encoded for CuckooFilter {
         layers::is_next(cursor, length, loaded)
     }
 
-    /// The header does not depend on the slots, so these must all have been loaded.
     fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
-        Ok(self.capacity() == loaded)
+        Ok(layers::is_complete(self.chain(), loaded))
     }
 }

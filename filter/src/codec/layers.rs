@@ -14,6 +14,7 @@ use crate::array::try_box;
 use crate::error::{DecodeError, Error};
 use crate::kind::Contained;
 use crate::kind::classic::layer::ClassicLayer;
+use crate::kind::classic::probes::Probes;
 use crate::kind::classic::spec::ClassicLayerSpec;
 use crate::kind::classic::{ChainSpec, ClassicFilter};
 use crate::memory::{Admit, try_vec};
@@ -23,22 +24,35 @@ use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink};
 /// The maximum number of bytes in a chunk that is written, as in RedisBloom. Chunks of any length are read.
 const MAX_BYTES: usize = 16 << 20;
 
+/// A layer, as it is stored.
+pub(super) trait Layer {
+    /// Returns its bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// Stores the part of its bytes that starts at `start`. Returns true if it changed.
+    fn load(&mut self, start: usize, part: &[u8], origin: Origin) -> Result<bool, DecodeError>;
+}
+
 /// Returns the chunk after a cursor, or `None` after the last. Accepts any cursor, also one between two chunks.
-pub(super) fn next_chunk<'a>(cursor: u64, mut layers: impl Iterator<Item = &'a [u8]> + Clone) -> Option<DumpChunk<'a>> {
-    let (layer, within) = locate(layers.clone(), cursor.checked_sub(1)?)?;
-    let bytes = layers.nth(layer)?.get(within..)?;
+pub(super) fn next_chunk(cursor: u64, layers: &[impl Layer]) -> Option<DumpChunk<'_>> {
+    let (layer, within) = locate(layers, cursor.checked_sub(1)?)?;
+    let bytes = layers[layer].bytes().get(within..)?;
     let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
     Some(DumpChunk { cursor: cursor.saturating_add(bytes.len() as u64), data: Cow::Borrowed(bytes) })
 }
 
-/// Returns the layer in which a chunk of `length` bytes starts, and the offset in it.
-pub(super) fn place_of<'a>(
+/// Loads a chunk.
+pub(super) fn load_chunk<'a>(
+    layers: &'a mut [impl Layer],
     cursor: u64,
-    length: usize,
-    layers: impl Iterator<Item = &'a [u8]>,
-) -> Result<(usize, usize), DecodeError> {
-    let start = cursor.checked_sub(length as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
-    start.checked_sub(1).and_then(|offset| locate(layers, offset)).ok_or(DecodeError::NoSuchOffset)
+    data: &[u8],
+    origin: Origin,
+) -> Result<LoadedChunk<'a>, DecodeError> {
+    let start = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
+    let place = start.checked_sub(1).and_then(|offset| locate(layers, offset));
+    let (layer, within) = place.ok_or(DecodeError::NoSuchOffset)?;
+    let changed = layers[layer].load(within, data, origin)?;
+    Ok(LoadedChunk { bytes: &layers[layer].bytes()[within..][..data.len()], changed })
 }
 
 /// Returns true if a chunk of `length` bytes is the next one after `loaded` bytes of chunks.
@@ -47,13 +61,32 @@ pub(super) fn is_next(cursor: u64, length: u64, loaded: u64) -> bool {
 }
 
 /// Returns the layer that holds the byte at `offset`, and the offset in it.
-fn locate<'a>(layers: impl Iterator<Item = &'a [u8]>, offset: u64) -> Option<(usize, usize)> {
+fn locate(layers: &[impl Layer], offset: u64) -> Option<(usize, usize)> {
     let mut start: u64 = 0;
-    layers.enumerate().find_map(|(index, layer)| {
-        let (within, size) = (offset.checked_sub(start)?, layer.len() as u64);
+    layers.iter().enumerate().find_map(|(index, layer)| {
+        let (within, size) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
         start = start.saturating_add(size);
         (within < size).then_some((index, within as usize))
     })
+}
+
+/// Returns true if all bytes of the layers were loaded. The header does not depend on them.
+pub(super) fn is_complete(layers: &[impl Layer], loaded: u64) -> bool {
+    layers.iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == loaded
+}
+
+impl<P: Probes> Layer for ClassicLayer<P> {
+    fn bytes(&self) -> &[u8] {
+        self.bytes()
+    }
+
+    fn load(&mut self, start: usize, part: &[u8], origin: Origin) -> Result<bool, DecodeError> {
+        let changed = match origin {
+            Origin::Client => self.merge_part(start, part),
+            Origin::Replication => self.replace_part(start, part),
+        };
+        changed.ok_or(DecodeError::BeyondLayer)
+    }
 }
 
 /// The parameters of a chain of layers of bits, with its encoding.
@@ -96,7 +129,7 @@ impl<S: ChainFormat> Encoded for ClassicFilter<S> {
     }
 
     fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-        Ok(next_chunk(cursor, self.chain().iter().map(ClassicLayer::bytes)))
+        Ok(next_chunk(cursor, self.chain()))
     }
 
     fn load_chunk<'a>(
@@ -106,14 +139,7 @@ impl<S: ChainFormat> Encoded for ClassicFilter<S> {
         origin: Origin,
         _admit: Admit<'_>,
     ) -> Result<LoadedChunk<'a>, DecodeError> {
-        let (layer, within) = place_of(cursor, data.len(), self.chain().iter().map(ClassicLayer::bytes))?;
-        let layer = &mut self.chain_mut()[layer];
-        let changed = match origin {
-            Origin::Client => layer.merge_part(within, data),
-            Origin::Replication => layer.replace_part(within, data),
-        };
-        let changed = changed.ok_or(DecodeError::BeyondLayer)?;
-        Ok(LoadedChunk { bytes: &layer.bytes()[within..][..data.len()], changed })
+        load_chunk(self.chain_mut(), cursor, data, origin)
     }
 
     fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
@@ -125,8 +151,7 @@ impl<S: ChainFormat> Encoded for ClassicFilter<S> {
         is_next(cursor, length, loaded)
     }
 
-    /// The header does not depend on the bits, so these must all have been loaded.
     fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
-        Ok(self.chain().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == loaded)
+        Ok(is_complete(self.chain(), loaded))
     }
 }

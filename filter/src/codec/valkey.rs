@@ -52,10 +52,6 @@ use crate::spec::ErrorRate;
 use crate::stored::fields::{Fields, decode_all};
 use crate::stored::{Origin, Sink, Source};
 
-/// True if the blob of a layer comes before its numbers in RDB values, as in development versions of valkey-bloom. No
-/// file of a released version was at hand to confirm the order.
-const BLOB_IS_FIRST: bool = false;
-
 /// The version of a blob, and of a payload.
 const VERSION: u8 = 1;
 
@@ -84,7 +80,8 @@ impl Format for ValkeyFormat {
         let is_random = source.unsigned()?;
         let mut reading = Reading::new(num_layers, expansion, rates, is_random)?;
         while !reading.is_complete() {
-            let blob = if source.has_string_next().unwrap_or(BLOB_IS_FIRST) { Some(source.array(0)?) } else { None };
+            // Development versions of valkey-bloom wrote the blob before the numbers. Servers cannot tell.
+            let blob = if source.has_string_next() == Some(true) { Some(source.array(0)?) } else { None };
             let capacity = source.unsigned()?;
             let items = if reading.is_last() { source.unsigned()? } else { capacity };
             let blob = match blob {
@@ -314,16 +311,11 @@ impl ChainFormat for ValkeySpec {
             left = left.saturating_sub(1);
             let mut blob = Vec::new();
             append_blob(&mut blob, spec, layer)?;
-            if BLOB_IS_FIRST {
-                sink.string(&blob);
-            }
             sink.unsigned(layer.spec().capacity);
             if left == 0 {
                 sink.unsigned(layer.items());
             }
-            if !BLOB_IS_FIRST {
-                sink.string(&blob);
-            }
+            sink.string(&blob);
         }
         Ok(())
     }

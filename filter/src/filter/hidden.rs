@@ -7,7 +7,6 @@ use crate::array::relocate_box;
 use crate::batch::HashedBatch;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
-use crate::kind::counting::CountingFilter;
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::valkey::{SEED_BYTES, ValkeyFilter};
 use crate::kind::windowed::WindowedFilter;
@@ -150,11 +149,6 @@ impl Filter {
     /// Returns true if the filter grows by whole layers, whose sizes may be beyond all addresses.
     pub fn grows_by_layers(&self) -> bool {
         for_each_kind!(&self.0, filter => filter.grows_by_layers())
-    }
-
-    /// Returns the filter, if it counts.
-    pub fn counting(&self) -> Option<&CountingFilter> {
-        CountingFilter::of(&self.0)
     }
 
     /// Returns the filter, if it is a cuckoo filter.

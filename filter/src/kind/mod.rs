@@ -117,6 +117,13 @@ macro_rules! kinds {
                 }
             }
 
+            /// Returns the reason if filters of this kind cannot be merged.
+            pub(crate) const fn unmerged(self) -> Option<MergeError> {
+                match self {
+                    $(FilterKind::$kind => <$filter as Kind>::UNMERGED,)*
+                }
+            }
+
             /// Returns true if filters of this kind have our own encoding.
             pub const fn is_own(self) -> bool {
                 match self {
@@ -251,6 +258,8 @@ pub trait Kind: Contained {
     const COUNTS: bool = false;
     /// The kind in our own encoding, or `None` if it has another.
     const OWN: Option<OwnKind> = None;
+    /// The reason if filters of this kind cannot be merged. Others implement all methods about merges.
+    const UNMERGED: Option<MergeError> = None;
 
     /// Returns the parameters with which the filter was created.
     fn parameters(&self) -> Parameters;
@@ -278,7 +287,7 @@ pub trait Kind: Contained {
     fn num_allocations(&self) -> usize;
     /// Returns true if many additions allocate a little memory each. Otherwise, few additions allocate much.
     fn grows_in_small_steps(&self) -> bool {
-        true
+        !self.grows_by_layers()
     }
     /// Returns true if the filter grows by whole layers, whose sizes may be beyond all addresses.
     fn grows_by_layers(&self) -> bool {
@@ -320,8 +329,7 @@ pub trait Kind: Contained {
         Err(Error::NotCounting)
     }
 
-    /// Returns the last part of what must be equal for a merge: true if both store the same for the same items. Not
-    /// called, like [`merged`](Self::merged) and [`merge`](Self::merge), if [`check_merge`](Self::check_merge) fails.
+    /// Returns the last part of what must be equal for a merge: true if both store the same for the same items.
     fn is_shaped_like(&self, _other: &Self) -> bool {
         false
     }
@@ -329,21 +337,18 @@ pub trait Kind: Contained {
     fn grows_like(&self, other: &Self) -> bool {
         self.parameters().expansion.is_some() == other.parameters().expansion.is_some()
     }
-    /// Returns an error if the filter cannot take part in a merge.
-    fn check_merge(&self, op: MergeOp) -> Result<(), MergeError> {
-        match op {
-            MergeOp::Intersection if self.num_layers() > 1 => Err(MergeError::IntersectedLayers),
-            _ => Ok(()),
-        }
+    /// Returns an error if the filter cannot be intersected with others.
+    fn check_intersection(&self) -> Result<(), MergeError> {
+        if self.num_layers() > 1 { Err(MergeError::IntersectedLayers) } else { Ok(()) }
     }
     /// Merges filters, at least one, into a new one. They have the same parameters and shape. A union adds the counts
     /// of each as often as the number says.
     fn merged(_sources: &[(&Self, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<Self, Error> {
-        Err(MergeError::SourcesDiffer(Mismatch::Layout).into())
+        Err(const { Self::UNMERGED.expect("no merge") }.into())
     }
     /// Merges filters into this one, as for [`merged`](Self::merged). Returns true if it changed.
     fn merge(&mut self, _sources: &[(&Self, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<bool, Error> {
-        Err(MergeError::SourcesDiffer(Mismatch::Layout).into())
+        Err(const { Self::UNMERGED.expect("no merge") }.into())
     }
     /// Returns the bytes of the filter's tables, which a merge replaces.
     fn table_bytes(&self) -> usize {

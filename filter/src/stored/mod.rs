@@ -34,6 +34,10 @@ pub trait Source {
 
     /// Reads an unsigned number.
     fn unsigned(&mut self) -> Result<u64, DecodeError>;
+    /// Reads an unsigned number that must fit into a type.
+    fn number<T: TryFrom<u64>>(&mut self) -> Result<T, DecodeError> {
+        self.unsigned()?.try_into().map_err(|_| DecodeError::Corrupt)
+    }
     /// Reads a floating-point number.
     fn double(&mut self) -> Result<f64, DecodeError>;
     /// Reads a string.

@@ -50,7 +50,7 @@ fn contains_all(filter: &Filter, mut numbers: impl Iterator<Item = u64>) -> bool
 }
 
 fn count(filter: &Filter, number: u64) -> u64 {
-    filter.counting().unwrap().count(filter.hash(&item(number)))
+    filter.count(item(number)).unwrap()
 }
 
 fn remove(filter: &mut Filter, number: u64) -> bool {

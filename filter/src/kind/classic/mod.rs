@@ -13,7 +13,7 @@ use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request, try_vec};
+use crate::memory::{Admit, request, try_extend, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{InsertOptions, Parameters};
 use layer::{ClassicLayer, INSERTS_AHEAD};
@@ -38,6 +38,8 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     const FILTER_BYTES: usize;
     /// The bytes of a layer without its bits.
     const LAYER_BYTES: usize;
+    /// The reason if filters cannot be merged.
+    const UNMERGED: Option<MergeError> = None;
 
     /// Returns the hash function.
     fn hasher(&self) -> Hasher<'_>;
@@ -56,10 +58,6 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     /// [`Error::Full`] if the filter does not grow; [`Error::CannotGrow`] or [`Error::OutOfMemory`] if no such layer is
     /// possible.
     fn next(&self, newest: &ClassicLayerSpec, num_layers: usize) -> Result<ClassicLayerSpec, Error>;
-    /// Returns an error if the filters cannot be merged.
-    fn check_merge(&self) -> Result<(), MergeError> {
-        Ok(())
-    }
 }
 
 impl ClassicFilter {
@@ -162,13 +160,7 @@ impl<S: ChainSpec> ClassicFilter<S> {
         for spec in specs {
             new.push(ClassicLayer::new(spec)?);
         }
-        let mut layers = std::mem::take(&mut self.layers).into_vec();
-        let room = layers.try_reserve_exact(new.len());
-        if room.is_ok() {
-            layers.extend(new);
-        }
-        self.layers = layers.into_boxed_slice();
-        room.map_err(|_| Error::OutOfMemory)
+        try_extend(&mut self.layers, new)
     }
 
     fn merge_layers(&mut self, sources: &[(&ClassicFilter<S>, u64)], op: MergeOp, is_new: bool) -> bool {
@@ -266,6 +258,8 @@ impl<S: ChainSpec> Kind for ClassicFilter<S>
 where
     ClassicFilter<S>: Contained,
 {
+    const UNMERGED: Option<MergeError> = S::UNMERGED;
+
     fn parameters(&self) -> Parameters {
         let (capacity, of_first) = self.layers.first().map_or((0, 0.0), |layer| {
             let ClassicLayerSpec { capacity, error_rate, .. } = layer.spec();
@@ -309,10 +303,6 @@ where
 
     fn num_allocations(&self) -> usize {
         self.layers.len()
-    }
-
-    fn grows_in_small_steps(&self) -> bool {
-        false
     }
 
     fn grows_by_layers(&self) -> bool {
@@ -399,14 +389,6 @@ where
 
     fn grows_like(&self, other: &ClassicFilter<S>) -> bool {
         self.spec.expansion() == other.spec.expansion()
-    }
-
-    fn check_merge(&self, op: MergeOp) -> Result<(), MergeError> {
-        self.spec.check_merge()?;
-        match op {
-            MergeOp::Intersection if self.layers.len() > 1 => Err(MergeError::IntersectedLayers),
-            _ => Ok(()),
-        }
     }
 
     fn merged(sources: &[(&ClassicFilter<S>, u64)], op: MergeOp, admit: Admit<'_>) -> Result<ClassicFilter<S>, Error> {

@@ -18,7 +18,7 @@ use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
 use crate::spec::{Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
 use crate::stored::fields::Fields;
-use crate::table::{Addressing, Payload, Position, Sample, Table};
+use crate::table::{Payload, Position, Sample, Table};
 
 /// A counting filter. `F` is what it stores besides its items.
 pub struct CountingFilter<F = ()> {
@@ -121,12 +121,6 @@ impl<F: Figures> CountingFilter<F> {
             self.figures.count_removal();
         }
         removed
-    }
-
-    /// Returns true if the filter does not grow. Only such filters can be intersected, since all their fingerprints
-    /// have the same length.
-    pub fn is_fixed(&self) -> bool {
-        matches!(self.table.addressing(), Addressing::Fixed(_))
     }
 
     /// Merges this filter with `others`, which are shaped alike, into a new filter. Each of them comes with the number
@@ -317,11 +311,9 @@ where
         self.table.addressing() == other.table.addressing()
     }
 
-    fn check_merge(&self, op: MergeOp) -> Result<(), MergeError> {
-        match op {
-            MergeOp::Intersection if !self.is_fixed() => Err(MergeError::IntersectedGrowing),
-            _ => Ok(()),
-        }
+    /// Returns an error if the filter may grow: then, its fingerprints may differ in length from those of others.
+    fn check_intersection(&self) -> Result<(), MergeError> {
+        if self.spec.growth == Growth::Fixed { Ok(()) } else { Err(MergeError::IntersectedGrowing) }
     }
 
     fn merged(

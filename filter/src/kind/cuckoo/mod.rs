@@ -13,10 +13,10 @@ use crate::array::{self, WORD};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
-use crate::item_count::{MAX_ITEMS, MergeOp};
+use crate::item_count::MAX_ITEMS;
 use crate::kind::Content;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request, try_vec};
+use crate::memory::{Admit, request, try_extend, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
 pub use layer::MAX_BUCKET_SIZE;
@@ -272,13 +272,7 @@ impl CuckooFilter {
         let slots = spec.checked_slots().ok_or(Error::OutOfMemory)?;
         request(slots.saturating_add(size_of::<CuckooLayer>() as u64), admit)?;
         let layer = CuckooLayer::new(spec)?;
-        let mut layers = std::mem::take(&mut self.layers).into_vec();
-        let room = layers.try_reserve_exact(1);
-        if room.is_ok() {
-            layers.push(layer);
-        }
-        self.layers = layers.into_boxed_slice();
-        room.map_err(|_| Error::OutOfMemory)
+        try_extend(&mut self.layers, [layer])
     }
 
     /// Removes one copy of a fingerprint, the newest. Returns false if there is none.
@@ -349,6 +343,7 @@ impl CuckooFilter {
 
 impl Kind for CuckooFilter {
     const COUNTS: bool = true;
+    const UNMERGED: Option<MergeError> = Some(MergeError::MergedCuckoo);
 
     /// Returns the false-positive rate of a full layer, and the slots of the first.
     fn parameters(&self) -> Parameters {
@@ -403,10 +398,6 @@ impl Kind for CuckooFilter {
 
     fn num_allocations(&self) -> usize {
         2 + self.layers.len()
-    }
-
-    fn grows_in_small_steps(&self) -> bool {
-        false
     }
 
     fn grows_by_layers(&self) -> bool {
@@ -512,10 +503,6 @@ impl Kind for CuckooFilter {
     fn remove_hashes(&mut self, hashes: &[Hash], removed: &mut [bool]) -> Result<(), Error> {
         removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = self.remove(Entry::of(hash)));
         Ok(())
-    }
-
-    fn check_merge(&self, _op: MergeOp) -> Result<(), MergeError> {
-        Err(MergeError::MergedCuckoo)
     }
 
     unsafe fn relocate(

@@ -97,6 +97,8 @@ impl ChainSpec for ValkeySpec {
     const MAX_LAYERS: usize = MAX_LAYERS;
     const FILTER_BYTES: usize = size_of::<Content>() + size_of::<ValkeyFilter>();
     const LAYER_BYTES: usize = size_of::<ClassicLayer<ValkeyProbes>>();
+    /// The items of each full layer are its capacity. The union of two layers may have more, which no file can hold.
+    const UNMERGED: Option<MergeError> = Some(MergeError::MergedValkey);
 
     #[inline]
     fn hasher(&self) -> Hasher<'_> {
@@ -125,11 +127,6 @@ impl ChainSpec for ValkeySpec {
         }
         let capacity = newest.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
         self.layer(capacity, num_layers)
-    }
-
-    /// The items of each full layer are its capacity. The union of two layers may have more, which no file can hold.
-    fn check_merge(&self) -> Result<(), MergeError> {
-        Err(MergeError::MergedValkey)
     }
 }
 

@@ -17,7 +17,6 @@ use super::{Content, CreateParams, Kind, OwnKind};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
-use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
@@ -260,6 +259,7 @@ impl WindowedFilter {
 
 impl Kind for WindowedFilter {
     const OWN: Option<OwnKind> = Some(OwnKind::new(stored::CODE, stored::MAX_RECORD_BYTES, stored::decode_records));
+    const UNMERGED: Option<MergeError> = Some(MergeError::MergedWindows);
 
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, Some(self.slices.window()))
@@ -388,10 +388,6 @@ impl Kind for WindowedFilter {
             }
         }
         Ok(())
-    }
-
-    fn check_merge(&self, _op: MergeOp) -> Result<(), MergeError> {
-        Err(MergeError::MergedWindows)
     }
 
     /// Moves the slices and the first table, and then the overflow table. Positions of the overflow table follow those

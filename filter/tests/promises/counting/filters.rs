@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use models::random::Random;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CountingFilter, CreateParams, Growth, Hash, Layout, OnDuplicate, codec};
+use oxbloom_filter::internals::{Content, CountingFilter, CreateParams, Growth, Hash, Layout, OnDuplicate, codec};
 
 use crate::model::{self, built, by, item, params};
 use crate::rates::Fresh;
@@ -18,7 +18,8 @@ pub(crate) fn counting(error_rate: f64, capacity: u64, growth: Growth, seed: u64
 }
 
 pub(crate) fn counts(filter: &Filter) -> &CountingFilter {
-    filter.counting().expect("a filter that counts")
+    let Content::Counting(filter) = filter.content() else { panic!("a filter that counts") };
+    filter
 }
 
 pub(crate) fn remove(filter: &mut Filter, item: &[u8]) -> bool {
