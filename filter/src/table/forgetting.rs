@@ -8,6 +8,7 @@ use super::directory::Bucket as _;
 use super::entry::{Payload, Stamps};
 use super::growth::{must_double, should_shrink};
 use super::path::Path;
+use super::segment::Run;
 use super::stored::{END, Position, path_at};
 use crate::arch::{Baseline, Processor, versioned};
 use crate::error::Error;
@@ -37,6 +38,14 @@ pub struct SliceAddition {
     pub slice: u64,
     /// True if an item in an earlier slice moves to this slice.
     pub refresh: bool,
+}
+
+/// What an addition to a slice has done so far to make room.
+struct Progress {
+    /// True if forgotten slots were dropped.
+    dropped: bool,
+    /// False if doubling the segment would not help.
+    may_double: bool,
 }
 
 impl Table {
@@ -111,72 +120,98 @@ impl Table {
         addition: SliceAddition,
         admit: Admit<'_>,
     ) -> Result<AddOutcome, Error> {
-        let SliceAddition { forgotten_before, forgotten_after, slice, refresh } = addition;
+        let last_forgotten = self.forgotten();
+        let mut progress = Progress { dropped: false, may_double: true };
+        // Whatever moves slots starts again, since the run is then somewhere else.
+        let added = loop {
+            match self.try_add_to_slice::<P>(hash, addition, &mut progress, admit) {
+                Ok(None) => {}
+                Ok(Some(added)) => break added,
+                Err(error) => {
+                    if !progress.dropped {
+                        self.set_forgotten(last_forgotten);
+                    }
+                    return Err(error);
+                }
+            }
+        };
+        if added != AddOutcome::Unchanged {
+            self.mark_forgotten(addition.forgotten_after);
+            let path = self.path(hash);
+            if progress.dropped && should_shrink(self.segment(path), self.addressing) {
+                self.shrink::<P>(path);
+            }
+        }
+        Ok(added)
+    }
+
+    /// Adds an item to a slice, or else moves slots towards that, and returns `None`.
+    #[inline(always)]
+    fn try_add_to_slice<P: Processor>(
+        &mut self,
+        hash: Hash,
+        SliceAddition { forgotten_before, forgotten_after, slice, refresh }: SliceAddition,
+        progress: &mut Progress,
+        admit: Admit<'_>,
+    ) -> Result<Option<AddOutcome>, Error> {
         let path = self.path(hash);
         let addressing = self.addressing;
         let suffix_bits = self.suffix_bits();
-        let last_forgotten = self.forgotten();
-        let mut dropped = false;
-        let mut may_double = true;
-        // Whatever moves slots starts again, since the run is then somewhere else.
-        let added = loop {
-            let max_depth = self.max_depth();
-            let segment = self.segment_mut(path);
-            let address = segment.address(path, suffix_bits);
-            let Some(run) = segment.run::<P>(address) else {
-                self.mark_forgotten(forgotten_after);
-                self.allocate_segment(path, admit).inspect_err(|_| self.set_forgotten(last_forgotten))?;
-                continue;
-            };
-
-            let known = segment.newest(&run, forgotten_before, |value| addressing.matches(value, address.remainder));
-            if known.is_some_and(|entry| !refresh || entry.slice >= slice) {
-                return Ok(AddOutcome::Unchanged);
-            }
-            let is_crowded = may_double && must_double(segment, max_depth);
-            let room = segment.slots_if_room::<P>(&run).filter(|_| !is_crowded);
-
-            // Stamps count from the base of the group, and only reach the new slice from the last forgotten one. Moving
-            // the base up drops slots for good, so this is done only if the addition then succeeds: the item needs no
-            // slot, or there is room, or this makes room.
-            if segment.is_stale(run.group, forgotten_after)
-                && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group, forgotten_after))
-            {
-                self.mark_forgotten(forgotten_after);
-                dropped |= self.forget_in_group::<P>(path, run.group);
-                continue;
-            }
-
-            if let Some(entry) = known {
-                segment.set_slice(&run, entry, slice);
-                break AddOutcome::Moved(entry.slice);
-            }
-            if let Some(in_group) = room {
-                let value = addressing.value(address);
-                let added_coverage = addressing.coverage_of_value(segment, value);
-                segment.insert_stamped(&run, value, slice, in_group);
-                self.slots += 1;
-                self.coverage.add(added_coverage);
-                break AddOutcome::New;
-            }
-
+        let max_depth = self.max_depth();
+        let segment = self.segment_mut(path);
+        let address = segment.address(path, suffix_bits);
+        let Some(run) = segment.run::<P>(address) else {
             self.mark_forgotten(forgotten_after);
-            // A segment that is full of forgotten slots need not grow.
-            if is_crowded && self.forget_in_segment(path) {
-                dropped = true;
-                continue;
-            }
-            let made = self.make_room::<P>(path, &run, &mut may_double, admit);
-            if made.is_err() && !dropped {
-                self.set_forgotten(last_forgotten);
-            }
-            made?;
+            return self.allocate_segment(path, admit).map(|()| None);
         };
-        self.mark_forgotten(forgotten_after);
-        if dropped && should_shrink(self.segment(path), addressing) {
-            self.shrink::<P>(path);
+        let known = segment.newest(&run, forgotten_before, |value| addressing.matches(value, address.remainder));
+        if known.is_some_and(|entry| !refresh || entry.slice >= slice) {
+            return Ok(Some(AddOutcome::Unchanged));
         }
-        Ok(added)
+        let is_crowded = progress.may_double && must_double(segment, max_depth);
+        let room = segment.slots_if_room::<P>(&run).filter(|_| !is_crowded);
+
+        // Stamps count from the base of the group, and only reach the new slice from the last forgotten one. Moving the
+        // base up drops slots for good, so this is done only if the addition then succeeds: the item needs no slot, or
+        // there is room, or this makes room.
+        if segment.is_stale(run.group, forgotten_after)
+            && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group, forgotten_after))
+        {
+            self.mark_forgotten(forgotten_after);
+            progress.dropped |= self.forget_in_group::<P>(path, run.group);
+            return Ok(None);
+        }
+        if let Some(entry) = known {
+            segment.set_slice(&run, entry, slice);
+            return Ok(Some(AddOutcome::Moved(entry.slice)));
+        }
+        let Some(in_group) = room else {
+            self.mark_forgotten(forgotten_after);
+            return self.make_room_in_slices::<P>(path, &run, is_crowded, progress, admit).map(|()| None);
+        };
+        let value = addressing.value(address);
+        let added_coverage = addressing.coverage_of_value(segment, value);
+        segment.insert_stamped(&run, value, slice, in_group);
+        self.slots += 1;
+        self.coverage.add(added_coverage);
+        Ok(Some(AddOutcome::New))
+    }
+
+    /// Makes room for another slot in a run. A segment that is full of forgotten slots need not grow.
+    #[inline(always)]
+    fn make_room_in_slices<P: Processor>(
+        &mut self,
+        path: Path,
+        run: &Run,
+        is_crowded: bool,
+        progress: &mut Progress,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
+        if is_crowded && self.forget_in_segment(path) {
+            progress.dropped = true;
+            return Ok(());
+        }
+        self.make_room::<P>(path, run, &mut progress.may_double, admit)
     }
 
     /// Drops the forgotten slots of a group. Returns true if there was one.

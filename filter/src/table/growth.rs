@@ -399,8 +399,7 @@ impl Table {
     fn halve(&mut self, path: Path) -> bool {
         let segment = self.segment(path);
         let depth = segment.depth();
-        let level = segment.level();
-        let is_smallest = matches!(self.addressing, Addressing::Fixed(_)) || level == FIRST_LEVEL;
+        let is_smallest = matches!(self.addressing, Addressing::Fixed(_)) || segment.level() == FIRST_LEVEL;
         // The buddy may have split further, or may be in another page. Small pages have merged before, unless there was
         // no memory.
         let is_alone = depth > 0 && self.pages.get(path).buddy(path).is_none();
@@ -422,25 +421,9 @@ impl Table {
             return false;
         }
 
-        let value_bits = segment.value_bits();
-        let empty = self.empty_halved(segment);
-        let new_value_bits = empty.value_bits();
-        let forgotten = self.forgotten();
-        let Ok(mut listed) = Segment::list(sources) else { return false };
-        let coverage_before = coverage_of_entries(&listed, level, value_bits);
-        if matches!(self.payload, Payload::Slice(_)) {
-            listed.retain(|entry| entry.content > forgotten);
-        }
-        let Ok(entries) = halved(&listed, value_bits, new_value_bits, self.payload) else { return false };
-        // Two runs become one, which may be too long.
-        if empty.has_long_run(&entries) {
-            return false;
-        }
-        let bytes = empty.bytes_for(&entries, 0);
-        let Ok(whole) = empty.with_entries(bytes, &entries, forgotten) else { return false };
-
+        let Some((whole, coverage_before, coverage)) = self.halved_segment(segment, sources) else { return false };
         self.update_sums(before, Sums::of(&[&whole]));
-        self.coverage.add(coverage_of_entries(&entries, level - 1, new_value_bits));
+        self.coverage.add(coverage);
         self.coverage.subtract(coverage_before);
         if depth > 0 {
             self.merge_buddies(path, whole);
@@ -448,6 +431,28 @@ impl Table {
             *self.segment_mut(path) = whole;
         }
         true
+    }
+
+    /// Returns a segment with half the quotients of `sources`, which are `segment` and its buddy if it has one, and the
+    /// coverages before and after. Returns `None` if no such segment is possible, or if an allocation fails.
+    fn halved_segment(&self, segment: &Segment, sources: &[&Segment]) -> Option<(Segment, u128, u128)> {
+        let value_bits = segment.value_bits();
+        let empty = self.empty_halved(segment);
+        let forgotten = self.forgotten();
+        let mut listed = Segment::list(sources).ok()?;
+        let coverage_before = coverage_of_entries(&listed, segment.level(), value_bits);
+        if matches!(self.payload, Payload::Slice(_)) {
+            listed.retain(|entry| entry.content > forgotten);
+        }
+        let entries = halved(&listed, value_bits, empty.value_bits(), self.payload).ok()?;
+        // Two runs become one, which may be too long.
+        if empty.has_long_run(&entries) {
+            return None;
+        }
+        let bytes = empty.bytes_for(&entries, 0);
+        let whole = empty.with_entries(bytes, &entries, forgotten).ok()?;
+        let coverage = coverage_of_entries(&entries, whole.level(), whole.value_bits());
+        Some((whole, coverage_before, coverage))
     }
 
     /// Merges the page of a path with its buddy while both fit into one page.

@@ -362,15 +362,26 @@ impl Table {
                     continue;
                 }
             }
-            if empty.has_long_run(&merged) {
-                return Err(Error::CannotGrow);
-            }
-            let bytes = empty.bytes_for(&merged, 0);
-            request(bytes.saturating_sub(self.segment(path).allocated()) as u64, admit)?;
-            let whole = empty.with_entries(bytes, &merged, self.forgotten())?;
-            self.replace(path, whole);
-            return Ok(true);
+            return self.replace_entries(path, empty, &merged, admit).map(|()| true);
         }
+    }
+
+    /// Replaces the segment of a path by one with these entries. `empty` is an empty segment of the same size.
+    fn replace_entries(
+        &mut self,
+        path: Path,
+        empty: Segment,
+        entries: &[ListedEntry],
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
+        if empty.has_long_run(entries) {
+            return Err(Error::CannotGrow);
+        }
+        let bytes = empty.bytes_for(entries, 0);
+        request(bytes.saturating_sub(self.segment(path).allocated()) as u64, admit)?;
+        let whole = empty.with_entries(bytes, entries, self.forgotten())?;
+        self.replace(path, whole);
+        Ok(())
     }
 
     /// Adds a list as [`add_list`](Self::add_list) does, to the deeper or larger segments of the table.

@@ -26,8 +26,7 @@ impl Table {
     #[inline(always)]
     fn add_with<P: Processor>(&mut self, _: P, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
         let path = self.path(hash);
-        let addressing = self.addressing;
-        let payload = self.payload;
+        let &mut Table { addressing, payload, .. } = self;
         let has_max_items = self.count.items() >= MAX_ITEMS;
         let mut may_double = true;
         // Making room moves slots, so the run is looked for again.
@@ -67,14 +66,20 @@ impl Table {
                 continue;
             };
             let added_coverage = addressing.coverage_of_value(segment, value);
-            self.slots += more;
-            self.occurrences = self.occurrences.saturating_add(1);
-            self.count.increment(!is_known);
+            self.count_addition(more, !is_known);
             if identical.is_none() {
                 self.coverage.add(added_coverage);
             }
             return Ok(!is_known);
         }
+    }
+
+    /// Counts an addition that filled this many slots.
+    #[inline(always)]
+    fn count_addition(&mut self, slots: u64, is_new: bool) {
+        self.slots += slots;
+        self.occurrences = self.occurrences.saturating_add(1);
+        self.count.increment(is_new);
     }
 
     #[inline(always)]

@@ -176,19 +176,10 @@ impl Segment {
         let (start, end) = self.bounds(group);
         let width = self.width();
         let stamp_bits = self.stamp_bits();
-        let base = self.base_of(group);
-        let least = (forgotten - base).min(1 << stamp_bits);
-        let first = (base + 1) & low_bits(stamp_bits);
+        let remembered = Remembered::new(self.base_of(group), forgotten, stamp_bits);
         // Several slots are read as a word, and compared at once. Bit 0 of each slot stands for it.
         let per_word = MAX_WIDTH / width;
         let all_slots = (0..per_word).fold(0, |word, slot| word | 1 << (slot * width));
-        let kept_of = |word: u64, slots: u64| {
-            // The bit after each stamp keeps a subtraction within the slot, and is set if its result is not negative.
-            let guards = slots << stamp_bits;
-            let stamps = guards - slots;
-            let between = ((word & stamps | guards) - slots * first) & stamps;
-            (((between | guards) - slots * least) & guards) >> stamp_bits
-        };
         let mut upper = AscendingWriter::new(start);
         let mut lower = DescendingWriter::new(end);
         let mut at = start;
@@ -208,7 +199,7 @@ impl Segment {
                 low -= (count * width) as usize;
                 let word = field(bytes, low, count * width);
                 let in_word = all_slots & low_bits(count * width);
-                let stay = kept_of(word, in_word);
+                let stay = remembered.among(word, in_word);
                 lower.append(bytes, P::extract(word, stay * low_bits(width)), stay.count_ones() * width);
                 kept = kept << count | P::extract(stay, in_word);
                 positions(in_word & !stay).for_each(|at| dropped((word >> at & low_bits(width)) >> stamp_bits));
@@ -236,5 +227,32 @@ impl Segment {
         values.extend(slots.clone().map(|slot| slot >> bits));
         let is_entry = |slot| slot >> bits != 0 && slices_between(base, slot, bits) < stamps.span.into();
         slots.clone().all(is_entry)
+    }
+}
+
+/// Tells the remembered slots of a group from the forgotten ones.
+struct Remembered {
+    stamp_bits: u32,
+    /// The stamp of the slice after the group's base.
+    first: u64,
+    /// The number of slices between that one and the first remembered one.
+    least: u64,
+}
+
+impl Remembered {
+    #[inline(always)]
+    fn new(base: u64, forgotten: u64, stamp_bits: u32) -> Remembered {
+        let least = (forgotten - base).min(1 << stamp_bits);
+        Remembered { stamp_bits, first: (base + 1) & low_bits(stamp_bits), least }
+    }
+
+    /// Returns the remembered ones among the slots of a word. Bit 0 of each slot stands for it.
+    #[inline(always)]
+    fn among(&self, word: u64, slots: u64) -> u64 {
+        // The bit after each stamp keeps a subtraction within the slot, and is set if its result is not negative.
+        let guards = slots << self.stamp_bits;
+        let stamps = guards - slots;
+        let between = ((word & stamps | guards) - slots * self.first) & stamps;
+        (((between | guards) - slots * self.least) & guards) >> self.stamp_bits
     }
 }

@@ -146,21 +146,16 @@ impl Segment {
         /// The number of bits of the upper part that are checked at a time. The following bits are read with them.
         const STEP: u32 = 48;
         const MORE: u32 = MAX_WIDTH - STEP;
-        let stamp_bits = self.stamp_bits();
-        // Without stamps, all slots are in the only slice.
-        let (base, span) = match payload {
-            Payload::Slice(stamps) => (self.base_of(group), stamps.span.into()),
-            Payload::Nothing | Payload::Count => (0, 1),
-        };
         let (start, end) = self.bounds(group);
         let width = self.width();
-        let slots = self.slots_in::<Baseline>(group);
-        let value = |index: usize| field(self.bytes(), end * 8 - (index + 1) * width as usize, width) >> stamp_bits;
+        let slots = self.slots_in::<Baseline>(group) as u32;
+        let value =
+            |index: usize| field(self.bytes(), end * 8 - (index + 1) * width as usize, width) >> self.stamp_bits;
         let first = start * 8;
         // Without the last zero.
-        let length = GROUP_QUOTIENTS + slots as u32;
+        let length = GROUP_QUOTIENTS + slots;
         let mut before = 0;
-        let mut sum: u128 = 0;
+        let mut of_repeated: u128 = 0;
         for at in (0..length).step_by(STEP as usize) {
             let left = length - at;
             let bits = field(self.bytes(), first + at as usize, MAX_WIDTH.min(left));
@@ -184,17 +179,32 @@ impl Segment {
                         if distance > 1 || payload != Payload::Count {
                             return None;
                         }
-                        sum = sum.wrapping_sub(weigh(first).into());
+                        of_repeated += u128::from(weigh(first));
                     }
                     left &= left - 1;
                 }
             }
             before += ones.count_ones() as usize;
         }
+        Some(self.weight_of_slots(group, slots, payload, weigh)?.wrapping_sub(of_repeated))
+    }
+
+    /// Returns the sum of the weights of the values in all slots of a group, or `None` if a slot is not valid.
+    #[inline(always)]
+    #[expect(clippy::arithmetic_side_effects, reason = "these are positions in the segment's own bytes")]
+    fn weight_of_slots(&self, group: usize, slots: u32, payload: Payload, weigh: impl Fn(u64) -> u64) -> Option<u128> {
+        let stamp_bits = self.stamp_bits();
+        // Without stamps, all slots are in the only slice.
+        let (base, span) = match payload {
+            Payload::Slice(stamps) => (self.base_of(group), stamps.span.into()),
+            Payload::Nothing | Payload::Count => (0, 1),
+        };
         // As many slots as fit into a word are read at a time.
+        let width = self.width();
         let per_word = MAX_WIDTH / width;
-        let mut bit = end * 8;
-        let mut left = slots as u32;
+        let mut bit = self.bounds(group).1 * 8;
+        let mut left = slots;
+        let mut sum: u128 = 0;
         let mut is_valid = true;
         while left > 0 {
             let count = per_word.min(left);
