@@ -28,7 +28,6 @@ pub use crate::window::{DEFAULT_SLICES, Window};
 /// Filters as bytes.
 pub mod codec {
     pub use crate::codec::*;
-    pub use crate::stored::{chunk, header, packing};
 }
 
 /// The limits of filters.

@@ -43,9 +43,9 @@
 //! - `window`: how a filter forgets; `spec`: the parameters of a filter; `item_count`: the number of items; `batch`:
 //!   items that are handled together;
 //! - `table`: fingerprints in segments; `layer`: layers of bits; `prediction`: what a filter takes;
-//! - `stored`: what the encodings of all kinds have in common;
 //! - `kind`: what a filter is and does, with a folder for each kind;
-//! - `filter`: the public type; `builder`: creates filters; `merge`: set operations; `codec`: filters as bytes.
+//! - `filter`: the public type; `builder`: creates filters; `merge`: set operations; `codec`: filters as bytes, with a
+//!   file for each kind.
 
 #![deny(missing_docs)]
 
@@ -71,7 +71,6 @@ mod prediction;
 mod probe;
 mod sizing;
 mod spec;
-mod stored;
 mod table;
 mod window;
 

@@ -211,7 +211,7 @@ def test_the_versions_are_those_of_the_files_and_of_the_server(server):
     )
     for manifest in ("Cargo.toml", "filter/Cargo.toml", "python/Cargo.toml"):
         assert "\nversion.workspace = true\n" in (ROOT / manifest).read_text()
-    header = (ROOT / "filter/src/stored/header.rs").read_text()
+    header = (ROOT / "filter/src/codec/own/header.rs").read_text()
     classic = (ROOT / "filter/src/codec/classic.rs").read_text()
     version = r"const VERSION: \w+ = (\d+);"
     info = server.client.info("bf")

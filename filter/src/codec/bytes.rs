@@ -11,11 +11,11 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DumpChunk, Header, Loader, Origin, dump, is_header};
+use crate::codec::fields::Fields;
+use crate::codec::own::chunk::BITS_CHUNK_BYTES;
 use crate::error::{DecodeError, Error};
 use crate::filter::{Filter, or_abort};
 use crate::memory::try_append;
-use crate::stored::chunk::BITS_CHUNK_BYTES;
-use crate::stored::fields::Fields;
 
 const MAGIC: [u8; 8] = *b"OXBLOOM\x01";
 

@@ -23,10 +23,11 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use super::Header;
 use super::encoding::Format;
 use super::layers::{ChainFormat, chain_header};
+use super::{Header, Origin, Sink, Source};
 use crate::array::Bytes;
+use crate::codec::fields::{Fields, decode_all};
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
@@ -35,8 +36,6 @@ use crate::kind::classic::layer::ClassicLayer;
 use crate::kind::classic::spec::{self, ClassicLayerSpec, ClassicSpec, Options};
 use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
-use crate::stored::fields::{Fields, decode_all};
-use crate::stored::{Origin, Sink, Source};
 
 /// RedisBloom's expansion where an RDB value has none.
 const OLD_EXPANSION: u32 = 2;

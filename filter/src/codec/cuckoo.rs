@@ -22,8 +22,10 @@
 
 use super::encoding::{Encoded, Format};
 use super::layers::Layer;
-use super::{Header, layers};
+use super::{DumpChunk, Header, LoadedChunk, Origin, Sink, Source, layers};
 use crate::array::try_box;
+use crate::codec::fields::{Fields, decode_all};
+use crate::codec::own::section::MAX_SECTIONS;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
@@ -31,9 +33,6 @@ use crate::kind::cuckoo::layer::{CuckooLayer, CuckooLayerSpec};
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec, MAX_LAYERS};
 use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
-use crate::stored::fields::{Fields, decode_all};
-use crate::stored::section::MAX_SECTIONS;
-use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source};
 
 /// The parameters of filters of RedisBloom's oldest files.
 const OLD_SPEC: CuckooSpec = CuckooSpec { bucket_size: 2, max_iterations: 20, expansion: 1 };

@@ -3,12 +3,12 @@
 //! To add an encoding, implement both in a file of its own, and add its row to [`Encoding`](super::Encoding). In the
 //! module, its data type needs a row (`datatype.rs`).
 
-use super::Header;
+use super::own::Stored;
+use super::{DumpChunk, Header, LoadedChunk, Origin, Sink, Source};
+use crate::codec::own::section::MAX_SECTIONS;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::memory::Admit;
-use crate::stored::section::MAX_SECTIONS;
-use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink, Source, Stored};
 
 /// An encoding, without a filter.
 pub(super) trait Format {

@@ -8,9 +8,10 @@
 
 use std::borrow::Cow;
 
-use super::Header;
 use super::encoding::Encoded;
+use super::{DumpChunk, Header, LoadedChunk, Origin, Sink};
 use crate::array::try_box;
+use crate::codec::own::section::MAX_SECTIONS;
 use crate::error::{DecodeError, Error};
 use crate::kind::Contained;
 use crate::kind::classic::layer::ClassicLayer;
@@ -18,8 +19,6 @@ use crate::kind::classic::probes::Probes;
 use crate::kind::classic::spec::ClassicLayerSpec;
 use crate::kind::classic::{ChainSpec, ClassicFilter};
 use crate::memory::{Admit, try_vec};
-use crate::stored::section::MAX_SECTIONS;
-use crate::stored::{DumpChunk, LoadedChunk, Origin, Sink};
 
 /// The maximum number of bytes in a chunk that is written, as in RedisBloom. Chunks of any length are read.
 const MAX_BYTES: usize = 16 << 20;

@@ -2,11 +2,11 @@
 
 use super::encoding::Encoded;
 use super::{Header, Origin, load_chunk};
+use crate::codec::own::chunk;
 use crate::error::DecodeError;
 use crate::filter::Filter;
 use crate::kind::for_each_kind;
 use crate::memory::{Admit, try_append};
-use crate::stored::chunk;
 
 /// A filter that is being loaded.
 pub struct Loader {

@@ -2,10 +2,9 @@
 //!
 //! A filter has two forms. A *dump stream* (BF.SCANDUMP, BF.LOADCHUNK, AOF) is a header, from which an empty filter is
 //! built, and chunks that fill it, each with a cursor. An *RDB value* (RDB files, DUMP payloads) is a sequence of
-//! numbers and strings. An [`encoding`] defines both: [`own`] for our own filters, from what all kinds have in common
-//! (see [`stored`](crate::stored)) and what each [kind](crate::kind) adds; [`classic`] and [`cuckoo`] for RedisBloom's;
-//! [`valkey`] for valkey-bloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string, and [`payload`] an RDB
-//! value as DUMP does. A [`Loader`] loads dump streams of all encodings.
+//! numbers and strings. An [`encoding`] defines both: [`own`] for our own filters; [`classic`] and [`cuckoo`] for
+//! RedisBloom's; [`valkey`] for valkey-bloom's. [`Filter::to_bytes`] encodes a whole dump stream as one string, and
+//! [`payload`] an RDB value as DUMP does. A [`Loader`] loads dump streams of all encodings.
 //!
 //! Decoding trusts no input. Every number is checked before memory is allocated.
 
@@ -15,6 +14,7 @@ mod bytes;
 mod classic;
 mod cuckoo;
 mod encoding;
+mod fields;
 mod layers;
 mod loader;
 mod own;
@@ -23,23 +23,89 @@ pub mod payload;
 mod serde;
 pub mod valkey;
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 
+use crate::array::Bytes;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::{FilterKind, for_each_kind};
+use crate::kind::{Content, FilterKind, for_each_kind};
 use crate::memory::Admit;
-use crate::stored::section::MAX_SECTIONS;
 use classic::ClassicFormat;
 use cuckoo::CuckooFormat;
 use encoding::{Encoded, Format};
 use own::OwnFormat;
+use own::section::MAX_SECTIONS;
 use valkey::ValkeyFormat;
 
-pub use crate::kind::Header;
-pub use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source};
 pub use cuckoo::HEADER_BYTES as CUCKOO_HEADER_BYTES;
 pub use loader::Loader;
+pub use own::{chunk, header, packing};
+
+/// A destination of RDB values.
+pub trait Sink {
+    /// Writes an unsigned number.
+    fn unsigned(&mut self, number: u64);
+    /// Writes a floating-point number.
+    fn double(&mut self, number: f64);
+    /// Writes a string.
+    fn string(&mut self, bytes: &[u8]);
+}
+
+/// A source of RDB values, in the order in which they were written.
+pub trait Source {
+    /// A string that was read.
+    type String: AsRef<[u8]>;
+
+    /// Reads an unsigned number.
+    fn unsigned(&mut self) -> Result<u64, DecodeError>;
+    /// Reads an unsigned number that must fit into a type.
+    fn number<T: TryFrom<u64>>(&mut self) -> Result<T, DecodeError> {
+        self.unsigned()?.try_into().map_err(|_| DecodeError::Corrupt)
+    }
+    /// Reads a floating-point number.
+    fn double(&mut self) -> Result<f64, DecodeError>;
+    /// Reads a string.
+    fn string(&mut self) -> Result<Self::String, DecodeError>;
+
+    /// Returns whether the next value is a string, if the source can see that before it reads the value. A server cannot.
+    fn has_string_next(&self) -> Option<bool> {
+        None
+    }
+
+    /// Reads a string of about `bytes` bytes into an array.
+    fn array(&mut self, bytes: u64) -> Result<Bytes, DecodeError>;
+}
+
+/// The cursor that comes with the header in a dump stream.
+pub const HEADER_CURSOR: u64 = 1;
+
+/// The origin of a dump stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A client: chunks are OR-ed in, so that items added since the dump are not lost.
+    Client,
+    /// A master or our own append-only file: a chunk of a classic filter overwrites the stored bytes.
+    Replication,
+}
+
+/// A chunk of a dump stream.
+#[derive(PartialEq)]
+pub struct DumpChunk<'a> {
+    /// The cursor with which this chunk is loaded and the next one is requested.
+    pub cursor: u64,
+    /// The bytes of the chunk.
+    pub data: Cow<'a, [u8]>,
+}
+
+/// A chunk that was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadedChunk<'a> {
+    /// The bytes now stored at the chunk's offset. The caller replicates these if they differ from the chunk.
+    pub bytes: &'a [u8],
+    /// True if the chunk changed the filter.
+    pub changed: bool,
+}
 
 /// Declares the encodings: for each, its format, the name of its data type, a second name if the first is another
 /// module's, and the kinds of its filters.
@@ -56,7 +122,7 @@ macro_rules! encodings {
             pub const ALL: &[Encoding] = &[$(Encoding::$encoding),*];
 
             /// Returns the encoding of a kind of filters.
-            pub fn of(kind: FilterKind) -> Encoding {
+            pub const fn of(kind: FilterKind) -> Encoding {
                 match kind {
                     $($(FilterKind::$kind)|+ => Encoding::$encoding,)*
                 }
@@ -132,6 +198,13 @@ encodings! {
     Classic = ClassicFormat, c"MBbloom--" or c"oxclassBF", Classic;
 }
 
+impl FilterKind {
+    /// Returns true if filters of this kind have our own encoding.
+    pub const fn is_own(self) -> bool {
+        matches!(Encoding::of(self), Encoding::Own | Encoding::OwnCuckoo)
+    }
+}
+
 /// Writes a filter as RDB values.
 ///
 /// # Errors
@@ -149,6 +222,16 @@ pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
 /// [`Error::OutOfMemory`] if it cannot be allocated.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     for_each_kind!(filter.content(), filter => filter.encode_header())
+}
+
+/// A valid header of a dump stream. Its filter has no items yet.
+pub struct Header {
+    /// The bytes that the items of the filter take. For tables, it is an approximation.
+    memory: u64,
+    /// For each section, whether it has chunks. Only filters of our own have sections.
+    has_chunks: [bool; MAX_SECTIONS],
+    /// Returns the filter without its items. Its item counts are those of the complete filter.
+    build: Box<dyn Fn() -> Result<Content, DecodeError>>,
 }
 
 impl Header {

@@ -35,10 +35,11 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use super::Header;
 use super::encoding::Format;
 use super::layers::{ChainFormat, chain_header};
+use super::{Header, Origin, Sink, Source};
 use crate::array::Bytes;
+use crate::codec::fields::{Fields, decode_all};
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
@@ -49,8 +50,6 @@ use crate::kind::classic::{ChainSpec, ClassicFilter};
 use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter, ValkeyProbes, ValkeySpec};
 use crate::memory::{Admit, request, try_append, try_vec};
 use crate::spec::ErrorRate;
-use crate::stored::fields::{Fields, decode_all};
-use crate::stored::{Origin, Sink, Source};
 
 /// The version of a blob, and of a payload.
 const VERSION: u8 = 1;

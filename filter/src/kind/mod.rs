@@ -1,7 +1,7 @@
-//! The kinds of filters. A kind is a folder: what it stores, what it does, and its part of the encoding.
+//! The kinds of filters. A kind is a folder: what it stores and what it does.
 //!
-//! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder,
-//! and add its row to `kinds!` and to the encodings (`codec/mod.rs`). The module needs the option that chooses the kind
+//! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder
+//! and its encoding (a file of `codec/`), and add its row to `kinds!` and to the encodings (`codec/mod.rs`). The module needs the option that chooses the kind
 //! (`commands/bloom/option_rows.rs`), and its parameters (`commands/bloom/options.rs`).
 
 pub(crate) mod classic;
@@ -16,41 +16,18 @@ use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
 use crate::array::try_box;
-use crate::error::{DecodeError, Error, Interrupted, MergeError, Mismatch};
+use crate::error::{Error, Interrupted, MergeError, Mismatch};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, InsertOptions, OwnSpec, Parameters};
-use crate::stored::header::{self, Preamble};
-use crate::stored::section::MAX_SECTIONS;
 use crate::window::Window;
 use cuckoo::CuckooSpec;
 
 /// A counting filter that stands for a cuckoo filter.
 pub type NativeCuckooFilter = counting::CountingFilter<counting::figures::CuckooFigures>;
-
-/// A kind in our own encoding.
-pub struct OwnKind {
-    /// The code in the header.
-    code: u8,
-    /// Decodes the rest of the header.
-    decode_records: fn(&mut Preamble<'_>) -> Result<Header, DecodeError>,
-}
-
-impl OwnKind {
-    /// Returns the kind with this code. Its records, those of all sections included, take at most `max_record_bytes`
-    /// bytes in a header. Does not compile if that is more than a header can have.
-    pub(crate) const fn new(
-        code: u8,
-        max_record_bytes: usize,
-        decode_records: fn(&mut Preamble<'_>) -> Result<Header, DecodeError>,
-    ) -> OwnKind {
-        assert!(max_record_bytes <= header::MAX_RECORD_BYTES, "a header without room for its records");
-        OwnKind { code, decode_records }
-    }
-}
 
 /// The parameters of a new filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,12 +101,6 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns true if filters of this kind have our own encoding.
-            pub const fn is_own(self) -> bool {
-                match self {
-                    $(FilterKind::$kind => <$filter as Kind>::OWN.is_some(),)*
-                }
-            }
         }
 
         /// The layout of the bits in memory, with the parameters that only it has.
@@ -168,9 +139,6 @@ macro_rules! kinds {
                 $(Layout::$kind { $($parameter),* } => <$filter>::predict(params, $($parameter,)* items),)*
             }
         }
-
-        /// The kinds in our own encoding.
-        const OWN: &[Option<OwnKind>] = &[$(<$filter as Kind>::OWN),*];
 
         $(impl Contained for $filter {
             fn of(content: &Content) -> Option<&$filter> {
@@ -256,8 +224,6 @@ pub trait Contained: Sized {
 pub trait Kind: Contained {
     /// True if filters count how often they contain each item, and can remove items.
     const COUNTS: bool = false;
-    /// The kind in our own encoding, or `None` if it has another.
-    const OWN: Option<OwnKind> = None;
     /// The reason if filters of this kind cannot be merged. Others implement all methods about merges.
     const UNMERGED: Option<MergeError> = None;
 
@@ -398,23 +364,4 @@ fn of_kind<'a, K: Kind>(sources: &[(&'a Content, u64)]) -> Result<Vec<(&'a K, u6
     let mut filters = try_vec(sources.len())?;
     filters.extend(sources.iter().filter_map(|&(content, times)| Some((K::of(content)?, times))));
     Ok(filters)
-}
-
-/// Decodes a header of a filter of our own, without its checksum. Returns the bytes after it, too.
-pub(crate) fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
-    let (code, fields) = header::kind_of(unsealed)?;
-    let kind = OWN.iter().flatten().find(|kind| kind.code == code).ok_or(DecodeError::NewerVersion)?;
-    let mut preamble = Preamble::decode(fields)?;
-    let header = (kind.decode_records)(&mut preamble)?;
-    Ok((header, preamble.fields.0))
-}
-
-/// A valid header of a dump stream. Its filter has no items yet.
-pub struct Header {
-    /// The bytes that the items of the filter take. For tables, it is an approximation.
-    pub(crate) memory: u64,
-    /// For each section, whether it has chunks. Only filters of our own have sections.
-    pub(crate) has_chunks: [bool; MAX_SECTIONS],
-    /// Returns the filter without its items. Its item counts are those of the complete filter.
-    pub(crate) build: Box<dyn Fn() -> Result<Content, DecodeError>>,
 }

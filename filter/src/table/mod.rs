@@ -44,8 +44,7 @@
 //!   slots;
 //! - `directory`: from a path to its segment; `fingerprint`: lengths and error rates; `coverage`: the false-positive
 //!   rate;
-//! - `lookup`, `update`, `growth`, `merge`, `forgetting` and `stored`: the operations; `dispatch`: code for each
-//!   processor;
+//! - `lookup`, `update`, `growth`, `merge`, `forgetting` and `stored`: the operations;
 //! - `sample`: a part of a table, to predict the size of the whole.
 
 mod bits;

@@ -1,32 +1,16 @@
 //! The figures that a counting filter stores besides its items.
-//!
-//! ```text
-//!  none, or of a cuckoo filter
-//!  0   bucket size, maximum of iterations, expansion (u16 each), 1 if it was converted, else 0 (u16)
-//!  8   removals (u64)
-//! ```
 
 use super::{CountingFilter, Figures};
-use crate::error::{DecodeError, Error};
+use crate::error::Error;
 use crate::hash::Hasher;
 use crate::kind::CreateParams;
 use crate::kind::cuckoo::CuckooSpec;
 use crate::memory::Admit;
 use crate::prediction::Prediction;
-use crate::spec::{Growth, OwnSpec};
-use crate::stored::fields::Fields;
+use crate::spec::OwnSpec;
 
 /// A counting filter that has none.
 impl Figures for () {
-    const CODE: u8 = 2;
-    const BYTES: usize = 0;
-
-    fn encode(&self, _header: &mut Vec<u8>) {}
-
-    fn decode(_fields: &mut Fields<'_>, _growth: Growth) -> Result<(), DecodeError> {
-        Ok(())
-    }
-
     fn cleared(self) {}
 
     fn count_removal(&mut self) {}
@@ -48,28 +32,6 @@ pub struct CuckooFigures {
 }
 
 impl Figures for CuckooFigures {
-    const CODE: u8 = 4;
-    const BYTES: usize = 16;
-
-    fn encode(&self, header: &mut Vec<u8>) {
-        let CuckooSpec { bucket_size, max_iterations, expansion } = self.spec;
-        let numbers = [bucket_size, max_iterations, expansion, self.is_converted.into()];
-        header.extend_from_slice(numbers.map(u16::to_le_bytes).as_flattened());
-        header.extend_from_slice(&self.removals.to_le_bytes());
-    }
-
-    fn decode(fields: &mut Fields<'_>, growth: Growth) -> Result<CuckooFigures, DecodeError> {
-        let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
-        let is_converted = match fields.u16()? {
-            0 => false,
-            1 => true,
-            _ => return Err(DecodeError::Corrupt),
-        };
-        let spec = CuckooSpec { bucket_size, max_iterations, expansion };
-        let figures = CuckooFigures { spec, removals: fields.u64()?, is_converted };
-        (spec.is_sound() && spec.growth() == growth).then_some(figures).ok_or(DecodeError::Corrupt)
-    }
-
     fn cleared(self) -> CuckooFigures {
         CuckooFigures { removals: 0, ..self }
     }

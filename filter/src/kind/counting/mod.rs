@@ -5,44 +5,33 @@
 
 mod conversion;
 pub(crate) mod figures;
-pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
-use super::{Contained, Content, CreateParams, Kind, OwnKind};
-use crate::error::{DecodeError, Error, Interrupted, MergeError};
+use super::{Contained, Content, CreateParams, Kind};
+use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
 use crate::spec::{Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
-use crate::stored::fields::Fields;
 use crate::table::{Payload, Position, Sample, Table};
 
 /// A counting filter. `F` is what it stores besides its items.
 pub struct CountingFilter<F = ()> {
-    spec: OwnSpec,
-    capacity: u64,
-    table: Table,
+    pub(crate) spec: OwnSpec,
+    pub(crate) capacity: u64,
+    pub(crate) table: Table,
     /// The sum of hashes of all additions and removals ever. Two filters have equal sums only if they had the same
     /// writes, in any order.
-    history: u64,
-    figures: F,
+    pub(crate) history: u64,
+    pub(crate) figures: F,
 }
 
 /// What a counting filter stores besides its items: nothing, or the [figures](figures::CuckooFigures) of the cuckoo
 /// filter that it stands for.
 pub trait Figures: Copy + 'static {
-    /// The code of the kind in a header.
-    const CODE: u8;
-    /// Their size in a header, in bytes.
-    const BYTES: usize;
-
-    /// Appends the figures to a header.
-    fn encode(&self, header: &mut Vec<u8>);
-    /// Decodes the figures of a filter that grows in this way.
-    fn decode(fields: &mut Fields<'_>, growth: Growth) -> Result<Self, DecodeError>;
     /// Returns the figures of a filter without items.
     fn cleared(self) -> Self;
     /// Counts a removal.
@@ -187,8 +176,6 @@ where
     CountingFilter<F>: Contained,
 {
     const COUNTS: bool = true;
-    const OWN: Option<OwnKind> =
-        Some(OwnKind::new(F::CODE, stored::MAX_RECORD_BYTES + F::BYTES, stored::decode_records::<F>));
 
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, None)

@@ -5,14 +5,12 @@
 //! items, any number of them, and grows in small steps. Together they keep the error rate: the table uses the part of
 //! it that the blocks leave.
 
-mod blocks;
 pub(crate) mod layer;
 mod lines;
-pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
-use super::{Content, CreateParams, Kind, OwnKind};
+use super::{Content, CreateParams, Kind};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -27,10 +25,10 @@ use layer::{BlockedLayer, BlockedSpec};
 
 /// A filter of bits that may grow.
 pub struct NativeFilter {
-    layer: BlockedLayer,
-    spec: OwnSpec,
+    pub(crate) layer: BlockedLayer,
+    pub(crate) spec: OwnSpec,
     /// The items that did not fit into the blocks. Boxed, so that filters that have not grown are small.
-    table: Option<Box<Table>>,
+    pub(crate) table: Option<Box<Table>>,
 }
 
 impl NativeFilter {
@@ -159,8 +157,6 @@ impl NativeFilter {
 }
 
 impl Kind for NativeFilter {
-    const OWN: Option<OwnKind> = Some(OwnKind::new(stored::CODE, stored::MAX_RECORD_BYTES, stored::decode_records));
-
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.layer.spec().capacity, None)
     }

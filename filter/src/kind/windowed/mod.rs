@@ -9,11 +9,10 @@
 //! has many forgotten slots, each addition also drops those of one more group.
 
 pub(crate) mod slices;
-pub(crate) mod stored;
 
 use std::ptr::NonNull;
 
-use super::{Content, CreateParams, Kind, OwnKind};
+use super::{Content, CreateParams, Kind};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
@@ -42,15 +41,15 @@ const EXPECTED_SHARE: f64 = 0.75;
 
 /// A filter that forgets.
 pub struct WindowedFilter {
-    spec: OwnSpec,
-    capacity: u64,
-    slices: Slices,
-    expected: Table,
-    overflow: Option<Box<Table>>,
+    pub(crate) spec: OwnSpec,
+    pub(crate) capacity: u64,
+    pub(crate) slices: Slices,
+    pub(crate) expected: Table,
+    pub(crate) overflow: Option<Box<Table>>,
     /// The position in each table where the next sweep for forgotten slots starts.
-    sweep_positions: [Position; 2],
+    pub(crate) sweep_positions: [Position; 2],
     /// The sum of the hashes of all additions. Equal sums mean that the same items were added, in any order.
-    history: u64,
+    pub(crate) history: u64,
 }
 
 impl WindowedFilter {
@@ -258,7 +257,6 @@ impl WindowedFilter {
 }
 
 impl Kind for WindowedFilter {
-    const OWN: Option<OwnKind> = Some(OwnKind::new(stored::CODE, stored::MAX_RECORD_BYTES, stored::decode_records));
     const UNMERGED: Option<MergeError> = Some(MergeError::MergedWindows);
 
     fn parameters(&self) -> Parameters {

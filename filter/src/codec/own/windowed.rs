@@ -1,4 +1,4 @@
-//! Encodes filters that forget: a [header](crate::stored::header) with a record of the slices and a record of each
+//! Encodes filters that forget: a [header](super::header) with a record of the slices and a record of each
 //! [table], and the chunks of the tables.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!  64  per remembered slice: the time when it is forgotten, items in each table (u64 each)
 //! ```
 //!
-//! As in [counting filters](crate::kind::counting::stored), chunks are accepted only if neither the source nor the copy
+//! As in [counting filters](super::counting), chunks are accepted only if neither the source nor the copy
 //! was written to since the header was encoded. Positions of the overflow table follow those of the first.
 
 #![warn(clippy::arithmetic_side_effects)]
@@ -20,17 +20,17 @@ use std::num::NonZeroU64;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::header::Preamble;
+use super::section::{MAX_SECTIONS, Section};
+use super::{OwnKind, Stored, table};
 use crate::array::try_box;
+use crate::codec::Header;
+use crate::codec::fields::decode_all;
 use crate::error::DecodeError;
+use crate::kind::Contained;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::windowed::slices::{Slice, Slices, TABLES};
-use crate::kind::{Contained, Header};
 use crate::spec::{Growth, OwnSpec};
-use crate::stored::Stored;
-use crate::stored::fields::decode_all;
-use crate::stored::header::Preamble;
-use crate::stored::section::{MAX_SECTIONS, Section};
-use crate::stored::table;
 use crate::table::{END, Payload, Stamps};
 use crate::window::{MAX_SPAN, Window};
 
@@ -38,17 +38,19 @@ const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
 
 /// The code of the kind in a header.
-pub(crate) const CODE: u8 = 3;
+const CODE: u8 = 3;
 
 /// The maximum size of the records in bytes.
-pub(crate) const MAX_RECORD_BYTES: usize =
-    SLICES_BYTES + MAX_SPAN as usize * SLICE_BYTES + MAX_SECTIONS * table::RECORD_BYTES;
+const MAX_RECORD_BYTES: usize = SLICES_BYTES + MAX_SPAN as usize * SLICE_BYTES + MAX_SECTIONS * table::RECORD_BYTES;
 
 /// The size of the record of the slices without its slices.
 const SLICES_BYTES: usize = 64;
 
 /// The size of a slice in the record.
 const SLICE_BYTES: usize = (1 + TABLES) * size_of::<u64>();
+
+/// The kind.
+pub(super) const KIND: OwnKind = OwnKind::new(CODE, MAX_RECORD_BYTES, decode_records);
 
 impl Stored for WindowedFilter {
     fn code(&self) -> u8 {
@@ -93,7 +95,7 @@ impl Stored for WindowedFilter {
     }
 }
 
-pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
     let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
     let length = fields.u64()?;

@@ -17,9 +17,9 @@
 use std::borrow::Cow;
 
 use super::chunk::TABLE_CHUNK_BYTES;
-use super::fields::Fields;
 use super::section::{Part, Section};
 use crate::array::try_box;
+use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
 use crate::memory::Admit;

@@ -1,4 +1,4 @@
-//! Encodes native filters: a [header](crate::stored::header) with the records of the [blocks], and of the [table] if
+//! Encodes native filters: a [header](super::header) with the records of the [blocks], and of the [table] if
 //! the filter has grown; the chunks of the blocks, and then of the table.
 //!
 //! The tag of a chunk of bits is the XXH3-64 of the shape of the blocks, seeded with the filter's seed. The tag of a
@@ -10,23 +10,26 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::blocks;
+use super::header::Preamble;
+use super::section::{MAX_SECTIONS, Section};
+use super::{OwnKind, Stored, table};
 use crate::array::try_box;
+use crate::codec::Header;
 use crate::error::DecodeError;
+use crate::kind::Contained;
 use crate::kind::native::NativeFilter;
-use crate::kind::{Contained, Header};
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
-use crate::stored::Stored;
-use crate::stored::header::Preamble;
-use crate::stored::section::{MAX_SECTIONS, Section};
-use crate::stored::table;
 use crate::table::{Addressing, Payload, Table};
 
 /// The code of the kind in a header.
-pub(crate) const CODE: u8 = 0;
+const CODE: u8 = 0;
 
 /// The maximum size of the records in bytes.
-pub(crate) const MAX_RECORD_BYTES: usize = blocks::RECORD_BYTES + table::RECORD_BYTES;
+const MAX_RECORD_BYTES: usize = blocks::RECORD_BYTES + table::RECORD_BYTES;
+
+/// The kind.
+pub(super) const KIND: OwnKind = OwnKind::new(CODE, MAX_RECORD_BYTES, decode_records);
 
 impl Stored for NativeFilter {
     fn code(&self) -> u8 {
@@ -60,7 +63,7 @@ impl Stored for NativeFilter {
     }
 }
 
-pub(crate) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
     let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let blocks = blocks::Record::decode(fields)?;
     let table = match (sections, spec.growth) {

@@ -20,8 +20,8 @@ use std::num::NonZeroU32;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Stored;
-use super::fields::Fields;
 use super::section::sections;
+use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
 use crate::spec::{ErrorRate, Growth, OwnSpec};

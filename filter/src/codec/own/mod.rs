@@ -1,5 +1,5 @@
-//! The encoding of our own filters, whatever their kind: a [header] and the chunks of the
-//! [sections](crate::stored::section).
+//! The encoding of our own filters: a [header] and the [chunks](chunk) of the [sections](section). Each kind has a file
+//! with what it adds.
 //!
 //! An RDB value is a string, and then a string with the content and a number with the checksum of each chunk. The first
 //! string is
@@ -13,23 +13,33 @@
 //! So a filter with a few items takes some 60 bytes: the seed, the error rate, the checksum, and two bytes for each
 //! other number.
 
+mod blocks;
+pub mod chunk;
+mod counting;
+pub mod header;
+mod native;
+pub mod packing;
+pub(crate) mod section;
+mod table;
+mod windowed;
+
 use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Header;
 use super::encoding::{Encoded, Format};
+use super::fields::Fields;
 use super::loader::Loader;
+use super::{DumpChunk, HEADER_CURSOR, Header, LoadedChunk, Origin, Sink, Source};
 use crate::array::WORD;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::decode_unsealed;
+use crate::kind::counting::figures::CuckooFigures;
 use crate::memory::{Admit, request, try_append};
-use crate::stored::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
-use crate::stored::fields::Fields;
-use crate::stored::header::{self, CHECKSUM_BYTES};
-use crate::stored::section::{MAX_SECTIONS, Placed, each_part, section_mut, sections};
-use crate::stored::{DumpChunk, HEADER_CURSOR, LoadedChunk, Origin, Sink, Source, Stored, packing};
+use crate::spec::OwnSpec;
+use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
+use header::{CHECKSUM_BYTES, Preamble};
+use section::{MAX_SECTIONS, Placed, Section, each_part, section_mut, sections};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
@@ -43,6 +53,46 @@ const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 *
 
 /// The format of our own filters.
 pub(super) struct OwnFormat;
+
+/// The kinds with this encoding.
+const KINDS: [OwnKind; 4] = [native::KIND, counting::kind::<()>(), counting::kind::<CuckooFigures>(), windowed::KIND];
+
+/// A kind in our own encoding.
+struct OwnKind {
+    /// The code in the header.
+    code: u8,
+    /// Decodes the rest of the header.
+    decode_records: fn(&mut Preamble<'_>) -> Result<Header, DecodeError>,
+}
+
+impl OwnKind {
+    /// Returns the kind with this code. Its records, those of all sections included, take at most `max_record_bytes`
+    /// bytes in a header. Does not compile if that is more than a header can have.
+    const fn new(
+        code: u8,
+        max_record_bytes: usize,
+        decode_records: fn(&mut Preamble<'_>) -> Result<Header, DecodeError>,
+    ) -> OwnKind {
+        assert!(max_record_bytes <= header::MAX_RECORD_BYTES, "a header without room for its records");
+        OwnKind { code, decode_records }
+    }
+}
+
+/// A filter of our own, as it is stored.
+pub trait Stored {
+    /// Returns the code of its kind in the header.
+    fn code(&self) -> u8;
+    /// Returns its parameters.
+    fn spec(&self) -> &OwnSpec;
+    /// Appends the record of its kind to the header.
+    fn encode_record(&self, header: &mut Vec<u8>);
+    /// Returns its sections, in order.
+    fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS];
+    /// Returns its sections, to change them.
+    fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS];
+    /// Returns the tags that bind chunks to the filter, for each section.
+    fn tags(&self) -> [u64; MAX_SECTIONS];
+}
 
 impl Format for OwnFormat {
     const VERSION: u32 = header::VERSION as u32;
@@ -79,6 +129,15 @@ impl Format for OwnFormat {
         let is_own = cursor >= FIRST_CHUNK_CURSOR;
         is_own.then(|| SealedChunk::decode(cursor, data)?.check())
     }
+}
+
+/// Decodes a header of a filter of our own, without its checksum. Returns the bytes after it, too.
+fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
+    let (code, fields) = header::kind_of(unsealed)?;
+    let kind = KINDS.iter().find(|kind| kind.code == code).ok_or(DecodeError::NewerVersion)?;
+    let mut preamble = Preamble::decode(fields)?;
+    let header = (kind.decode_records)(&mut preamble)?;
+    Ok((header, preamble.fields.0))
 }
 
 /// Takes the content of a chunk that is stored with the header.

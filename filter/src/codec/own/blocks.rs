@@ -1,4 +1,4 @@
-//! Encodes blocks of bits: their record in a [header](crate::stored::header), and their [chunks](crate::stored::chunk).
+//! Encodes blocks of bits: their record in a [header](super::header), and their [chunks](super::chunk).
 //!
 //! ```text
 //!  record
@@ -14,14 +14,14 @@
 
 use std::borrow::Cow;
 
-use super::layer::{BlockedLayer, BlockedSpec};
+use super::chunk::BITS_CHUNK_BYTES;
+use super::section::{Part, Section};
+use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
+use crate::kind::native::layer::{BlockedLayer, BlockedSpec};
 use crate::memory::Admit;
 use crate::sizing::BlockShape;
-use crate::stored::chunk::BITS_CHUNK_BYTES;
-use crate::stored::fields::Fields;
-use crate::stored::section::{Part, Section};
 
 /// The size of a record in bytes.
 pub(crate) const RECORD_BYTES: usize = 40;
