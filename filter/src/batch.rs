@@ -7,7 +7,7 @@ use crate::hash::{Hash, Hasher};
 pub const BATCH: usize = 64;
 
 /// The size in bytes up to which a layer that is used often stays in the processor's L1 cache, and needs no prefetch.
-pub(crate) const IN_CACHE: usize = 32 << 10;
+pub(crate) const LAYER_IN_CACHE: usize = 32 << 10;
 
 /// The hashes of at most [`BATCH`] items, so that their memory can be prefetched together.
 ///

@@ -9,8 +9,6 @@ pub use crate::error::Interrupted;
 pub use crate::hash::{Hash, Hasher};
 pub use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 pub use crate::kind::classic::ClassicFilter;
-pub use crate::kind::classic::layer::ClassicLayer;
-pub use crate::kind::classic::spec as classic;
 pub use crate::kind::counting::CountingFilter;
 pub use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 pub use crate::kind::native::NativeFilter;
@@ -30,12 +28,29 @@ pub mod codec {
     pub use crate::codec::*;
 }
 
+/// The limits and the sizes of classic filters.
+pub mod classic {
+    use crate::kind::chain::ChainSpec;
+    pub use crate::kind::chain::probes::MAX_BITS;
+    use crate::kind::chain::probes::Probes;
+    pub use crate::kind::chain::spec::MAX_PROBES;
+    pub use crate::kind::classic::probes_for;
+    use crate::kind::classic::{ClassicProbes, ClassicSpec};
+
+    pub const MAX_LAYERS: usize = ClassicSpec::MAX_LAYERS;
+    pub const MAX_LOOKUP_PROBES: u32 = ClassicProbes::MAX_OF_LOOKUP;
+    pub const FILTER_BYTES: usize = ClassicSpec::FILTER_BYTES;
+    pub const LAYER_BYTES: usize = ClassicSpec::LAYER_BYTES;
+}
+
 /// The limits of filters.
 pub mod limits {
-    pub use crate::kind::cuckoo::{MAX_BUCKET_SIZE, MAX_EXPANSION, MAX_LAYERS as MAX_CUCKOO_LAYERS};
-    pub use crate::kind::valkey::MAX_LAYERS as MAX_VALKEY_LAYERS;
+    pub use crate::kind::cuckoo::{MAX_BUCKET_SIZE, MAX_EXPANSION};
     pub use crate::table::MAX_ENTRY_COUNT as MAX_COUNT;
     pub use crate::window::{MAX_LENGTH, SLICES};
+
+    pub const MAX_CUCKOO_LAYERS: usize = crate::kind::cuckoo::CuckooSpec::MAX_LAYERS;
+    pub const MAX_VALKEY_LAYERS: usize = <crate::kind::valkey::ValkeySpec as crate::kind::chain::ChainSpec>::MAX_LAYERS;
 }
 
 /// The shapes of layers.

@@ -31,17 +31,19 @@ use crate::codec::fields::{Fields, decode_all};
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
-use crate::kind::classic::ClassicFilter;
-use crate::kind::classic::layer::ClassicLayer;
-use crate::kind::classic::spec::{self, ClassicLayerSpec, ClassicSpec, Options};
+use crate::kind::chain::ChainSpec;
+use crate::kind::chain::probes::MAX_BITS;
+use crate::kind::chain::spec::BitLayerSpec;
+use crate::kind::classic::{ClassicFilter, ClassicLayer, ClassicSpec, Options, probes_for};
 use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
 
 /// RedisBloom's expansion where an RDB value has none.
 const OLD_EXPANSION: u32 = 2;
 
-const FIXED_BYTES: usize = 20;
-const LAYER_BYTES: usize = 53;
+/// The size of a header without its layers, and of a layer in it, in bytes.
+const HEADER_BYTES: usize = 20;
+const HEADER_LAYER_BYTES: usize = 53;
 
 /// RedisBloom's format.
 pub(super) struct ClassicFormat;
@@ -56,7 +58,7 @@ impl Format for ClassicFormat {
         let options = if version >= 2 { source.number()? } else { 0 };
         let expansion = if version >= 4 { source.number()? } else { OLD_EXPANSION };
         let spec = spec(options, expansion)?;
-        if !(1..=spec::MAX_LAYERS as u64).contains(&count) {
+        if !(1..=ClassicSpec::MAX_LAYERS as u64).contains(&count) {
             return Err(DecodeError::Corrupt);
         }
         let layers = decode_all(count as usize, || read_layer(version, source, admit))?;
@@ -83,8 +85,8 @@ fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Resul
         _ => (source.unsigned()?, source.number()?),
     };
     let mut layer =
-        ClassicLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
-    if layer.bytes > spec::MAX_BITS / 8 {
+        BitLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
+    if layer.bytes > MAX_BITS / 8 {
         return Err(DecodeError::Corrupt);
     }
     request(layer.bytes, admit)?;
@@ -107,7 +109,7 @@ fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
     let items = fields.u64()?;
     let count = fields.u32()? as usize;
     let spec = spec(fields.u32()?, fields.u32()?)?;
-    if !(1..=spec::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(LAYER_BYTES) {
+    if !(1..=ClassicSpec::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(HEADER_LAYER_BYTES) {
         return Err(DecodeError::Corrupt);
     }
     let decoded = decode_all(count, || decode_layer(&mut fields, origin))?;
@@ -120,14 +122,13 @@ fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
 /// Decodes and checks a layer. RedisBloom requires that all bytes of a layer are bits, and that the number of probes
 /// follows from the bits per item. Filters from its oldest files differ, and must be readable from our append-only
 /// files.
-fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(ClassicLayerSpec, u64), DecodeError> {
+fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(BitLayerSpec, u64), DecodeError> {
     let [bytes, bits, items] = [fields.u64()?, fields.u64()?, fields.u64()?];
     let [error_rate, bits_per_item] = [fields.f64()?, fields.f64()?];
     let probes = fields.u32()?;
-    let spec =
-        ClassicLayerSpec { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
-    let spec = ClassicLayerSpec { log2_bits: fields.u8()?, ..spec };
-    let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == spec::probes_for(bits_per_item);
+    let spec = BitLayerSpec { bytes, bits, log2_bits: 0, probes, capacity: fields.u64()?, error_rate, bits_per_item };
+    let spec = BitLayerSpec { log2_bits: fields.u8()?, ..spec };
+    let is_usual = bytes > 0 && bytes.checked_mul(8) == Some(bits) && probes == probes_for(bits_per_item);
     let sound = spec.is_sound() && items <= MAX_ITEMS && (is_usual || origin == Origin::Replication);
     sound.then_some((spec, items)).ok_or(DecodeError::Corrupt)
 }
@@ -139,7 +140,7 @@ impl ChainFormat for ClassicSpec {
             sink.unsigned(number);
         }
         for layer in filter.chain() {
-            let ClassicLayerSpec { bits, log2_bits, probes, capacity, error_rate, bits_per_item, .. } = layer.spec();
+            let BitLayerSpec { bits, log2_bits, probes, capacity, error_rate, bits_per_item, .. } = layer.spec();
             sink.unsigned(capacity);
             sink.double(error_rate);
             sink.unsigned(probes.into());
@@ -155,13 +156,13 @@ impl ChainFormat for ClassicSpec {
     fn encode_header(filter: &ClassicFilter) -> Result<Vec<u8>, Error> {
         let ClassicSpec { options, expansion } = filter.spec();
         let layers = filter.chain();
-        let mut header = try_vec(FIXED_BYTES.saturating_add(layers.len().saturating_mul(LAYER_BYTES)))?;
+        let mut header = try_vec(HEADER_BYTES.saturating_add(layers.len().saturating_mul(HEADER_LAYER_BYTES)))?;
         header.extend_from_slice(&filter.items().to_le_bytes());
         for number in [layers.len() as u32, options.bits(), *expansion] {
             header.extend_from_slice(&number.to_le_bytes());
         }
         for layer in layers {
-            let ClassicLayerSpec { bytes, bits, log2_bits, probes, capacity, error_rate, bits_per_item } = layer.spec();
+            let BitLayerSpec { bytes, bits, log2_bits, probes, capacity, error_rate, bits_per_item } = layer.spec();
             for number in [bytes, bits, layer.items(), error_rate.to_bits(), bits_per_item.to_bits()] {
                 header.extend_from_slice(&number.to_le_bytes());
             }

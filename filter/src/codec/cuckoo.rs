@@ -30,7 +30,7 @@ use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::cuckoo::layer::{CuckooLayer, CuckooLayerSpec};
-use crate::kind::cuckoo::{CuckooFilter, CuckooSpec, MAX_LAYERS};
+use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::{Contained, Kind};
 use crate::memory::{Admit, request, try_vec};
 
@@ -54,7 +54,7 @@ struct Numbers {
 impl Numbers {
     /// Returns the numbers of a filter, or an error if no filter can have them.
     fn checked(spec: CuckooSpec, buckets: u64, layers: u64, items: u64, removals: u64) -> Result<Numbers, DecodeError> {
-        if !spec.is_sound() || removals > MAX_ITEMS || !(1..=MAX_LAYERS as u64).contains(&layers) {
+        if !spec.is_sound() || removals > MAX_ITEMS || !(1..=CuckooSpec::MAX_LAYERS as u64).contains(&layers) {
             return Err(DecodeError::Corrupt);
         }
         // If items are added while RedisBloom dumps a filter, the copy has more items than its header says. When they

@@ -14,10 +14,10 @@ use crate::array::try_box;
 use crate::codec::own::section::MAX_SECTIONS;
 use crate::error::{DecodeError, Error};
 use crate::kind::Contained;
-use crate::kind::classic::layer::ClassicLayer;
-use crate::kind::classic::probes::Probes;
-use crate::kind::classic::spec::ClassicLayerSpec;
-use crate::kind::classic::{ChainSpec, ClassicFilter};
+use crate::kind::chain::layer::BitLayer;
+use crate::kind::chain::probes::Probes;
+use crate::kind::chain::spec::BitLayerSpec;
+use crate::kind::chain::{BitChain, ChainSpec};
 use crate::memory::{Admit, try_vec};
 
 /// The maximum number of bytes in a chunk that is written, as in RedisBloom. Chunks of any length are read.
@@ -74,7 +74,7 @@ pub(super) fn is_complete(layers: &[impl Layer], loaded: u64) -> bool {
     layers.iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == loaded
 }
 
-impl<P: Probes> Layer for ClassicLayer<P> {
+impl<P: Probes> Layer for BitLayer<P> {
     fn bytes(&self) -> &[u8] {
         self.bytes()
     }
@@ -90,18 +90,15 @@ impl<P: Probes> Layer for ClassicLayer<P> {
 
 /// The parameters of a chain of layers of bits, with its encoding.
 pub(super) trait ChainFormat: ChainSpec {
-    fn write_rdb(filter: &ClassicFilter<Self>, sink: &mut dyn Sink) -> Result<(), Error>;
+    fn write_rdb(filter: &BitChain<Self>, sink: &mut dyn Sink) -> Result<(), Error>;
 
-    fn encode_header(filter: &ClassicFilter<Self>) -> Result<Vec<u8>, Error>;
+    fn encode_header(filter: &BitChain<Self>) -> Result<Vec<u8>, Error>;
 }
 
 /// Returns the header of a chain of these layers with these numbers of items.
-pub(super) fn chain_header<S: ChainFormat>(
-    spec: S,
-    decoded: Vec<(ClassicLayerSpec, u64)>,
-) -> Result<Header, DecodeError>
+pub(super) fn chain_header<S: ChainFormat>(spec: S, decoded: Vec<(BitLayerSpec, u64)>) -> Result<Header, DecodeError>
 where
-    ClassicFilter<S>: Contained,
+    BitChain<S>: Contained,
 {
     Ok(Header {
         memory: decoded.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes)),
@@ -109,16 +106,16 @@ where
         build: try_box(move || {
             let mut layers = try_vec(decoded.len())?;
             for &(spec, items) in &decoded {
-                let mut layer = ClassicLayer::new(spec)?;
+                let mut layer = BitLayer::new(spec)?;
                 layer.set_items(items);
                 layers.push(layer);
             }
-            Ok(ClassicFilter::from_layers(spec, layers).into_content()?)
+            Ok(BitChain::from_layers(spec, layers).into_content()?)
         })?,
     })
 }
 
-impl<S: ChainFormat> Encoded for ClassicFilter<S> {
+impl<S: ChainFormat> Encoded for BitChain<S> {
     fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         S::write_rdb(self, sink)
     }

@@ -44,9 +44,9 @@ use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::Contained;
-use crate::kind::classic::layer::ClassicLayer;
-use crate::kind::classic::spec::ClassicLayerSpec;
-use crate::kind::classic::{ChainSpec, ClassicFilter};
+use crate::kind::chain::layer::BitLayer;
+use crate::kind::chain::spec::BitLayerSpec;
+use crate::kind::chain::{BitChain, ChainSpec};
 use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter, ValkeyProbes, ValkeySpec};
 use crate::memory::{Admit, request, try_append, try_vec};
 use crate::spec::ErrorRate;
@@ -57,8 +57,9 @@ const VERSION: u8 = 1;
 /// The start of a header. As a number, it is larger than any item count, which is the start of other headers.
 const MAGIC: [u8; 8] = *b"OXVALKEY";
 
-const FIXED_BYTES: usize = 64;
-const LAYER_BYTES: usize = 28;
+/// The size of a header without its layers, and of a layer in it, in bytes.
+const HEADER_BYTES: usize = 64;
+const HEADER_LAYER_BYTES: usize = 28;
 
 /// The bytes of a blob before its bits.
 const BLOB_BYTES: usize = 45;
@@ -108,7 +109,7 @@ struct Reading {
     /// The parameters. The seed is that of the first layer.
     spec: ValkeySpec,
     is_random: bool,
-    layers: Vec<ClassicLayer<ValkeyProbes>>,
+    layers: Vec<BitLayer<ValkeyProbes>>,
 }
 
 impl Reading {
@@ -136,8 +137,8 @@ impl Reading {
     }
 
     /// Returns the parameters that the next layer has if this is its capacity.
-    fn expected(&self, capacity: u64) -> Result<ClassicLayerSpec, DecodeError> {
-        expected(&self.spec, self.layers.last().map(ClassicLayer::spec), self.layers.len(), capacity)
+    fn expected(&self, capacity: u64) -> Result<BitLayerSpec, DecodeError> {
+        expected(&self.spec, self.layers.last().map(BitLayer::spec), self.layers.len(), capacity)
     }
 
     fn add(&mut self, capacity: u64, items: u64, blob: &[u8], admit: Admit<'_>) -> Result<(), DecodeError> {
@@ -161,24 +162,24 @@ impl Reading {
         request(bytes, admit)?;
         let mut array = Bytes::zeroed(bytes)?;
         array.as_mut_slice().as_flattened_mut().copy_from_slice(fields.0);
-        let layer = ClassicLayer::from_stored(array, layer, items).ok_or(DecodeError::Corrupt)?;
+        let layer = BitLayer::from_stored(array, layer, items).ok_or(DecodeError::Corrupt)?;
         self.layers.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
         self.layers.push(layer);
         Ok(())
     }
 
     fn finish(self) -> Result<Filter, DecodeError> {
-        Ok(Filter::from(ClassicFilter::from_layers(self.spec, self.layers).into_content()?))
+        Ok(Filter::from(BitChain::from_layers(self.spec, self.layers).into_content()?))
     }
 }
 
 /// Returns the parameters of the layer after `num_layers` others, the newest of which is given.
 fn expected(
     spec: &ValkeySpec,
-    newest: Option<ClassicLayerSpec>,
+    newest: Option<BitLayerSpec>,
     num_layers: usize,
     capacity: u64,
-) -> Result<ClassicLayerSpec, DecodeError> {
+) -> Result<BitLayerSpec, DecodeError> {
     let expected = match newest {
         None => spec.first(capacity, spec.error_rate.get()),
         Some(newest) => spec.next(&newest, num_layers),
@@ -197,11 +198,11 @@ struct StoredLayer {
 impl StoredLayer {
     /// Returns the parameters of the layer, or an error unless they are as expected. On another machine, a logarithm or
     /// a power may differ in its last bit, and then so may the size.
-    fn checked(&self, expected: &ClassicLayerSpec, is_last: bool) -> Result<ClassicLayerSpec, DecodeError> {
+    fn checked(&self, expected: &BitLayerSpec, is_last: bool) -> Result<BitLayerSpec, DecodeError> {
         let &StoredLayer { capacity, items, bytes, probes } = self;
         let is_sized = bytes.abs_diff(expected.bytes) <= 1 && probes.abs_diff(expected.probes) <= 1;
         let is_filled = items <= capacity.min(MAX_ITEMS) && (is_last || items == capacity);
-        let layer = ClassicLayerSpec { bytes, bits: bytes.saturating_mul(8), probes, ..*expected };
+        let layer = BitLayerSpec { bytes, bits: bytes.saturating_mul(8), probes, ..*expected };
         let is_sound = capacity == expected.capacity && is_sized && is_filled && layer.is_sound();
         if is_sound { Ok(layer) } else { Err(DecodeError::Corrupt) }
     }
@@ -268,8 +269,8 @@ fn is_random(spec: &ValkeySpec) -> bool {
 }
 
 /// Appends the blob of a layer.
-fn append_blob(bytes: &mut Vec<u8>, spec: &ValkeySpec, layer: &ClassicLayer<ValkeyProbes>) -> Result<(), Error> {
-    let ClassicLayerSpec { bytes: length, probes, .. } = layer.spec();
+fn append_blob(bytes: &mut Vec<u8>, spec: &ValkeySpec, layer: &BitLayer<ValkeyProbes>) -> Result<(), Error> {
+    let BitLayerSpec { bytes: length, probes, .. } = layer.spec();
     try_append(bytes, &[&[VERSION], &length.to_le_bytes(), &probes.to_le_bytes(), &spec.seed, layer.bytes()])
 }
 
@@ -281,7 +282,7 @@ fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
     let num_layers = fields.u32()?;
     let Reading { num_layers, spec, .. } = Reading::new(num_layers.into(), expansion, rates, 1)?;
     let spec = ValkeySpec { seed, ..spec };
-    if fields.0.len() != num_layers.saturating_mul(LAYER_BYTES) {
+    if fields.0.len() != num_layers.saturating_mul(HEADER_LAYER_BYTES) {
         return Err(DecodeError::Corrupt);
     }
     let mut newest = None;
@@ -322,14 +323,14 @@ impl ChainFormat for ValkeySpec {
     fn encode_header(filter: &ValkeyFilter) -> Result<Vec<u8>, Error> {
         let layers = filter.chain();
         let &ValkeySpec { seed, error_rate, tightening, expansion } = filter.spec();
-        let mut header = try_vec(FIXED_BYTES.saturating_add(layers.len().saturating_mul(LAYER_BYTES)))?;
+        let mut header = try_vec(HEADER_BYTES.saturating_add(layers.len().saturating_mul(HEADER_LAYER_BYTES)))?;
         header.extend_from_slice(&MAGIC);
         header.extend_from_slice(&expansion.to_le_bytes());
         header.extend_from_slice([error_rate, tightening].map(|rate| rate.get().to_le_bytes()).as_flattened());
         header.extend_from_slice(&seed);
         header.extend_from_slice(&(layers.len() as u32).to_le_bytes());
         for layer in layers {
-            let ClassicLayerSpec { bytes, probes, capacity, .. } = layer.spec();
+            let BitLayerSpec { bytes, probes, capacity, .. } = layer.spec();
             header.extend_from_slice([capacity, layer.items(), bytes].map(u64::to_le_bytes).as_flattened());
             header.extend_from_slice(&probes.to_le_bytes());
         }

@@ -4,6 +4,7 @@
 //! and its encoding (a file of `codec/`), and add its row to `kinds!` and to the encodings (`codec/mod.rs`). The module needs the option that chooses the kind
 //! (`commands/bloom/option_rows.rs`), and its parameters (`commands/bloom/options.rs`).
 
+pub(crate) mod chain;
 pub(crate) mod classic;
 pub(crate) mod counting;
 pub(crate) mod cuckoo;

@@ -8,7 +8,7 @@ use crate::hash::Hash;
 
 /// The largest table, in bytes, that is not prefetched. Such a table stays in the second-level cache if it is used
 /// often, and prefetching it would cost 8 ns an item without a gain.
-const IN_CACHE: usize = 256 << 10;
+const TABLE_IN_CACHE: usize = 256 << 10;
 
 /// The largest number of segments whose directory is not prefetched. Such a directory stays in the second-level cache
 /// if it is used often.
@@ -65,7 +65,7 @@ impl Table {
     /// second pass reads.
     #[inline(always)]
     fn prefetch_groups<'a>(&'a self, groups: impl Iterator<Item = (&'a Segment, usize)>) {
-        if self.segment_bytes <= IN_CACHE {
+        if self.segment_bytes <= TABLE_IN_CACHE {
             return;
         }
         let mut located = [None; BATCH];

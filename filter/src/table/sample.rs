@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::hash::Hash;
 
 /// The largest number of items in a sample. The 32 segments or more that they fill estimate a size to about 0.5 %.
-const MAX_ITEMS: u64 = 1 << 16;
+const MAX_SAMPLED: u64 = 1 << 16;
 
 /// The maximum number of attempts for each item. It is reached only at error rates above 90 %, where most items are
 /// false positives when they are added.
@@ -45,7 +45,7 @@ impl Sample {
     /// [`Error::OutOfMemory`] if no table can hold so many items.
     pub(crate) fn new(mut table: Table, items: u64) -> Result<Sample, Error> {
         debug_assert_eq!(table.slots, 0, "a table that is not empty");
-        let wanted = items.div_ceil(MAX_ITEMS).next_power_of_two().ilog2();
+        let wanted = items.div_ceil(MAX_SAMPLED).next_power_of_two().ilog2();
         let (bits, used) = match table.addressing {
             Addressing::Growing(_) if wanted >= MAX_DEPTH => return Err(Error::OutOfMemory),
             Addressing::Growing(_) => (wanted, 1.0),

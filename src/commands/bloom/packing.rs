@@ -21,7 +21,7 @@ use oxbloom_filter::internals::{line_feeds, try_vec};
 
 /// The maximum number of items in a packed command. They may be empty, so that the bytes of a command do not limit
 /// them. The command's buffers have a byte for each, and it takes about a second.
-const MAX_ITEMS: usize = 1 << 24;
+const MAX_PACKED: usize = 1 << 24;
 
 /// The option of all packed commands that makes the reply a number.
 pub(super) const COUNT: Argument = Argument::flag(c"COUNT", c"count");
@@ -92,7 +92,7 @@ impl<'a> Packed<'a> {
             }
             _ => return Err(Error::NoPacking),
         };
-        if len > MAX_ITEMS {
+        if len > MAX_PACKED {
             return Err(Error::TooManyItems);
         }
         Ok(Packed { packing, bytes: items.bytes(), len, arguments })

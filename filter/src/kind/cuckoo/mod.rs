@@ -22,9 +22,6 @@ use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
 pub use layer::MAX_BUCKET_SIZE;
 use layer::{CuckooLayer, CuckooLayerSpec, Entry, Vacancies};
 
-/// The maximum number of layers.
-pub const MAX_LAYERS: usize = 1024;
-
 /// The maximum expansion: the largest power of two that RedisBloom's headers have room for.
 pub const MAX_EXPANSION: u16 = 1 << 15;
 
@@ -61,6 +58,9 @@ pub struct CuckooSpec {
 }
 
 impl CuckooSpec {
+    /// The maximum number of layers.
+    pub const MAX_LAYERS: usize = 1024;
+
     /// Returns the parameters of a new filter. The expansion is rounded up to a power of two.
     ///
     /// # Errors
@@ -266,7 +266,7 @@ impl CuckooFilter {
 
     /// Adds an empty layer.
     fn append(&mut self, spec: CuckooLayerSpec, admit: Admit<'_>) -> Result<(), Error> {
-        if self.layers.len() >= MAX_LAYERS {
+        if self.layers.len() >= CuckooSpec::MAX_LAYERS {
             return Err(Error::CannotGrow);
         }
         let slots = spec.checked_slots().ok_or(Error::OutOfMemory)?;

@@ -7,7 +7,7 @@
 //!                                          │ …  .  .  .  1  1  .  .  .  .   1  … m bits │
 //! ```
 //!
-//! `P` is the largest prime below 2^64. The [chain](ClassicFilter) is that of classic filters. The first layer has the
+//! `P` is the largest prime below 2^64. The [chain](BitChain) is like that of classic filters. The first layer has the
 //! error rate of the filter, and each further layer has the tightening ratio times the rate of the one before. With a
 //! ratio of 1/2, the rates of all layers sum to twice the rate of the filter: unlike for other kinds, the error rate does
 //! not hold for a filter that has grown.
@@ -18,10 +18,10 @@ use super::{Content, CreateParams};
 use crate::error::{Error, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::kind::Kind;
-use crate::kind::classic::layer::ClassicLayer;
-use crate::kind::classic::probes::{Modulus, Probes};
-use crate::kind::classic::spec::{ClassicLayerSpec, MAX_BITS};
-use crate::kind::classic::{ChainSpec, ClassicFilter};
+use crate::kind::chain::layer::BitLayer;
+use crate::kind::chain::probes::{MAX_BITS, Modulus, Probes};
+use crate::kind::chain::spec::BitLayerSpec;
+use crate::kind::chain::{BitChain, ChainSpec};
 use crate::memory::Admit;
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth};
@@ -38,11 +38,8 @@ pub const FIXED_SEED: [u8; SEED_BYTES] = [
 /// The largest prime below 2^64.
 const PRIME: u64 = u64::MAX - 58;
 
-/// The maximum number of layers. With the default parameters, the error rate allows 1,016.
-pub const MAX_LAYERS: usize = 1 << 15;
-
 /// A filter with valkey-bloom's layout.
-pub type ValkeyFilter = ClassicFilter<ValkeySpec>;
+pub type ValkeyFilter = BitChain<ValkeySpec>;
 
 /// The parameters that the layers of a valkey filter share.
 #[derive(Clone, Copy, PartialEq)]
@@ -67,7 +64,7 @@ impl ValkeySpec {
     }
 
     /// Returns the layer after `num_layers` others, with valkey-bloom's order of operations.
-    fn layer(&self, capacity: u64, num_layers: usize) -> Result<ClassicLayerSpec, Error> {
+    fn layer(&self, capacity: u64, num_layers: usize) -> Result<BitLayerSpec, Error> {
         // Files hold signed capacities.
         if capacity == 0 || i64::try_from(capacity).is_err() {
             return Err(Error::OutOfMemory);
@@ -86,7 +83,7 @@ impl ValkeySpec {
         let bits = 8 * bytes;
         let bits_per_item = bits as f64 / items;
         let probes = ((bits_per_item * LN_2).round() as u32).max(1);
-        let spec = ClassicLayerSpec { bytes, bits, log2_bits: 0, probes, capacity, error_rate, bits_per_item };
+        let spec = BitLayerSpec { bytes, bits, log2_bits: 0, probes, capacity, error_rate, bits_per_item };
         if spec.is_sound() { Ok(spec) } else { Err(Error::CannotGrow) }
     }
 }
@@ -94,9 +91,10 @@ impl ValkeySpec {
 impl ChainSpec for ValkeySpec {
     type Probes = ValkeyProbes;
 
-    const MAX_LAYERS: usize = MAX_LAYERS;
+    /// With the default parameters, the error rate allows 1,016.
+    const MAX_LAYERS: usize = 1 << 15;
     const FILTER_BYTES: usize = size_of::<Content>() + size_of::<ValkeyFilter>();
-    const LAYER_BYTES: usize = size_of::<ClassicLayer<ValkeyProbes>>();
+    const LAYER_BYTES: usize = size_of::<BitLayer<ValkeyProbes>>();
     /// The items of each full layer are its capacity. The union of two layers may have more, which no file can hold.
     const UNMERGED: Option<MergeError> = Some(MergeError::MergedValkey);
 
@@ -117,11 +115,11 @@ impl ChainSpec for ValkeySpec {
         self.error_rate.get()
     }
 
-    fn first(&self, capacity: u64, _error_rate: f64) -> Result<ClassicLayerSpec, Error> {
+    fn first(&self, capacity: u64, _error_rate: f64) -> Result<BitLayerSpec, Error> {
         self.layer(capacity, 0)
     }
 
-    fn next(&self, newest: &ClassicLayerSpec, num_layers: usize) -> Result<ClassicLayerSpec, Error> {
+    fn next(&self, newest: &BitLayerSpec, num_layers: usize) -> Result<BitLayerSpec, Error> {
         if self.expansion == 0 {
             return Err(Error::Full);
         }
@@ -138,7 +136,7 @@ impl ValkeyFilter {
         tightening: ErrorRate,
         admit: Admit<'_>,
     ) -> Result<ValkeyFilter, Error> {
-        ClassicFilter::with_spec(ValkeySpec::new(params, seed, tightening), params, admit)
+        BitChain::with_spec(ValkeySpec::new(params, seed, tightening), params, admit)
     }
 
     /// Predicts a filter with `items` items.
@@ -148,7 +146,7 @@ impl ValkeyFilter {
         tightening: ErrorRate,
         items: u64,
     ) -> Result<Prediction, Error> {
-        ClassicFilter::predict_with(ValkeySpec::new(params, seed, tightening), params, items)
+        BitChain::predict_with(ValkeySpec::new(params, seed, tightening), params, items)
     }
 
     /// Returns the capacity of the filter after it has grown as far as it can in `max_memory` bytes.
@@ -163,7 +161,7 @@ impl ValkeyFilter {
         let next = |num_layers| self.spec().next(&newest, num_layers).ok();
         // Each layer has a lower error rate than the one before, and so more bits, until one is impossible.
         let mut possible = self.chain().len();
-        let mut impossible = MAX_LAYERS;
+        let mut impossible = ValkeySpec::MAX_LAYERS;
         while possible < impossible {
             let middle = possible.midpoint(impossible);
             if next(middle).is_some() { possible = middle + 1 } else { impossible = middle }
@@ -179,8 +177,8 @@ impl ValkeyFilter {
         let mut capacity = self.capacity();
         let mut memory = self.memory_usage() as u64;
         let mut num_layers = self.chain().len();
-        let mut newest = self.chain().last().map(ClassicLayer::spec);
-        while num_layers < MAX_LAYERS {
+        let mut newest = self.chain().last().map(BitLayer::spec);
+        while num_layers < ValkeySpec::MAX_LAYERS {
             newest = newest.and_then(|newest| self.spec().next(&newest, num_layers).ok());
             let Some(next) = newest else { break };
             memory = memory.saturating_add(next.bytes).saturating_add(ValkeySpec::LAYER_BYTES as u64);
@@ -203,7 +201,7 @@ pub struct ValkeyProbes {
 
 impl Probes for ValkeyProbes {
     /// An absent item takes about two probes a layer, so a filter that was filled by additions never reaches it.
-    const MAX_OF_LOOKUP: u32 = 4 * MAX_LAYERS as u32;
+    const MAX_OF_LOOKUP: u32 = 4 * ValkeySpec::MAX_LAYERS as u32;
 
     #[inline]
     fn new(hash: Hash, _modulus: Modulus) -> ValkeyProbes {
@@ -237,7 +235,7 @@ mod tests {
             let layout = Layout::Valkey { seed: FIXED_SEED, tightening };
             let params = CreateParams { error_rate: rate, capacity: capacity.try_into().unwrap(), growth, layout };
             let spec = ValkeySpec::new(&params, FIXED_SEED, tightening);
-            let first = ClassicLayer::new(spec.layer(capacity, 0).unwrap()).unwrap();
+            let first = BitLayer::new(spec.layer(capacity, 0).unwrap()).unwrap();
             let filter = ValkeyFilter::from_layers(spec, vec![first]);
             for max_memory in [0, 5000, 1 << 20, 1 << 30, u64::MAX] {
                 if let Some(max) = filter.max_capacity_of_equal_layers(max_memory) {

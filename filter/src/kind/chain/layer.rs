@@ -1,32 +1,21 @@
-//! The classic layer: RedisBloom's, bit for bit, so that filters can be migrated in both directions.
-//!
-//! ```text
-//!  item ── MurmurHash64A ── a            (a + i b) mod m,  i = 0 .. k-1
-//!    └─ MurmurHash64A, seed a ── b          │         │            │
-//!                                           ▼         ▼            ▼
-//!                             │ …  .  .  .  1 .  .  . 1 .  .  .  . 1 …  m bits │
-//! ```
-//!
-//! Each of an item's `k` probes is in another cache line. Two things make look-ups faster than the original:
+//! A layer of bits. Each of an item's `k` probes is in another cache line. Two things make look-ups faster than those of
+//! RedisBloom:
 //!
 //! - Batches of items are looked up in two steps. First, the first one or two probes of all items are prefetched
 //!   together. Then the other probes are prefetched, but only for the items that may still be present.
-//! - `a mod m` and `b mod m` are computed by multiplying with the reciprocal of `m`. Each further probe is one
-//!   addition, and a subtraction if the sum reaches `m`.
-//!
-//! Each layer has half the error rate of the one before. Filters that were created before RedisBloom 2.0 may use 32-bit
-//! hashes and sizes that are powers of two.
+//! - Positions are computed by multiplying with the reciprocal of the number of bits. In a classic filter, each further
+//!   probe is one addition, and a subtraction if the sum reaches that number.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
-use super::probes::{ClassicProbes, Modulus, Probes};
-use super::spec::{ClassicLayerSpec, MAX_PROBES};
+use super::probes::{Modulus, Probes};
+use super::spec::{BitLayerSpec, MAX_PROBES};
 use crate::arch;
 use crate::array::Bytes;
-use crate::batch::{BATCH, BatchMask, IN_CACHE};
+use crate::batch::{BATCH, BatchMask, LAYER_IN_CACHE};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
@@ -43,25 +32,25 @@ pub(super) const INSERTS_AHEAD: usize = AHEAD;
 /// The size of a page. Unchanged pages are not written, so that a sparse filter stays sparse in memory.
 const PAGE: usize = 4096;
 
-/// A layer of bits, with its counts. `P` are the probes of an item: RedisBloom's, or those of another project.
-pub struct ClassicLayer<P = ClassicProbes> {
+/// A layer of bits, with its counts. `P` are the probes of an item.
+pub struct BitLayer<P> {
     bytes: Bytes,
-    spec: ClassicLayerSpec,
+    spec: BitLayerSpec,
     items: u64,
     set_bits: u64,
     modulus: Modulus,
     probes: PhantomData<P>,
 }
 
-impl<P: Probes> ClassicLayer<P> {
+impl<P: Probes> BitLayer<P> {
     /// Creates an empty layer.
-    pub fn new(spec: ClassicLayerSpec) -> Result<ClassicLayer<P>, Error> {
-        Ok(ClassicLayer::over(Bytes::zeroed(spec.bytes)?, spec))
+    pub fn new(spec: BitLayerSpec) -> Result<BitLayer<P>, Error> {
+        Ok(BitLayer::over(Bytes::zeroed(spec.bytes)?, spec))
     }
 
     /// Returns the parameters of the layer.
     #[inline]
-    pub fn spec(&self) -> ClassicLayerSpec {
+    pub fn spec(&self) -> BitLayerSpec {
         self.spec
     }
 
@@ -90,7 +79,7 @@ impl<P: Probes> ClassicLayer<P> {
 
     /// Describes the layer. Its filter hashes items to this many bits.
     pub fn info(&self, hash_bits: u8) -> LayerInfo {
-        let ClassicLayerSpec { bytes, bits, probes, capacity, error_rate, .. } = self.spec;
+        let BitLayerSpec { bytes, bits, probes, capacity, error_rate, .. } = self.spec;
         let items = self.items;
         LayerInfo { bytes, bits, hash_bits, probes, blocks_per_item: None, capacity, items, error_rate }
     }
@@ -113,13 +102,13 @@ impl<P: Probes> ClassicLayer<P> {
     /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
     pub fn merge<'a>(
         &mut self,
-        sources: impl Iterator<Item = &'a ClassicLayer<P>> + Clone,
+        sources: impl Iterator<Item = &'a BitLayer<P>> + Clone,
         op: MergeOp,
         is_new: bool,
     ) -> bool {
         debug_assert!(sources.clone().all(|source| source.spec == self.spec), "layers of different shapes");
         let bytes = self.bytes.as_mut_slice().as_flattened_mut();
-        let bits = sources.clone().map(ClassicLayer::bytes);
+        let bits = sources.clone().map(BitLayer::bytes);
         let (changed, set_bits) = combine_bits(bytes, bits, op, is_new);
         self.set_bits = set_bits;
         if changed || is_new {
@@ -158,7 +147,7 @@ impl<P: Probes> ClassicLayer<P> {
     /// Returns true if an insertion reads more memory than `prefetch` prefetches.
     #[inline]
     pub fn inserts_look_further(&self) -> bool {
-        self.bytes().len() > IN_CACHE
+        self.bytes().len() > LAYER_IN_CACHE
     }
 
     /// Prefetches all probes of an item.
@@ -175,18 +164,18 @@ impl<P: Probes> ClassicLayer<P> {
         }
     }
 
-    fn over(bytes: Bytes, spec: ClassicLayerSpec) -> ClassicLayer<P> {
+    fn over(bytes: Bytes, spec: BitLayerSpec) -> BitLayer<P> {
         debug_assert!(spec.is_sound(), "{spec:?}");
         let modulus = Modulus::new(spec.used_bits().unwrap_or(0));
-        ClassicLayer { bytes, spec, items: 0, set_bits: 0, modulus, probes: PhantomData }
+        BitLayer { bytes, spec, items: 0, set_bits: 0, modulus, probes: PhantomData }
     }
 
     /// Returns a layer with stored bits, or `None` unless `spec` is sound.
-    pub fn from_stored(bytes: Bytes, spec: ClassicLayerSpec, items: u64) -> Option<ClassicLayer<P>> {
+    pub fn from_stored(bytes: Bytes, spec: BitLayerSpec, items: u64) -> Option<BitLayer<P>> {
         debug_assert_eq!(bytes.as_slice().len() as u64, spec.bytes);
         spec.is_sound().then(|| {
             let set_bits = count_ones(bytes.as_slice().as_flattened());
-            ClassicLayer { items, set_bits, ..ClassicLayer::over(bytes, spec) }
+            BitLayer { items, set_bits, ..BitLayer::over(bytes, spec) }
         })
     }
 
@@ -259,7 +248,7 @@ impl<P: Probes> ClassicLayer<P> {
     #[inline]
     fn present(&self, hashes: &[Hash], items: BatchMask) -> BatchMask {
         let (first, others) = self.split();
-        let large = self.bytes().len() > IN_CACHE;
+        let large = self.bytes().len() > LAYER_IN_CACHE;
         let mut present = BatchMask::EMPTY;
         let mut likely = 0;
         let mut checked = 0;
@@ -309,7 +298,7 @@ impl<P: Probes> ClassicLayer<P> {
 }
 
 /// Sets `found[i]` to whether one of `layers` contains the item of `hashes[i]`.
-pub(crate) fn contains_hashes<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash], found: &mut [bool]) {
+pub(crate) fn contains_hashes<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash], found: &mut [bool]) {
     if let &[hash] = hashes {
         found[0] = contains_one(layers, hash);
         return;
@@ -324,7 +313,7 @@ pub(crate) fn contains_hashes<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[H
 
 /// Prefetches the memory in which the items are looked up first.
 #[inline]
-pub(crate) fn prefetch<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash]) {
+pub(crate) fn prefetch<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash]) {
     if let Some(newest) = layers.last() {
         let (first, _) = newest.split();
         hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.probes(hash), first));
@@ -332,7 +321,7 @@ pub(crate) fn prefetch<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash]) {
 }
 
 #[inline]
-fn contains_one<P: Probes>(layers: &[ClassicLayer<P>], hash: Hash) -> bool {
+fn contains_one<P: Probes>(layers: &[BitLayer<P>], hash: Hash) -> bool {
     if is_deep(layers) {
         return contains_bounded(layers, hash);
     }
@@ -341,7 +330,7 @@ fn contains_one<P: Probes>(layers: &[ClassicLayer<P>], hash: Hash) -> bool {
 
 /// Returns true if a look-up might exceed the [limit](Probes::MAX_OF_LOOKUP).
 #[inline]
-fn is_deep<P: Probes>(layers: &[ClassicLayer<P>]) -> bool {
+fn is_deep<P: Probes>(layers: &[BitLayer<P>]) -> bool {
     // The number of layers that cannot reach the limit, whatever their parameters.
     let max_shallow = const { (P::MAX_OF_LOOKUP / MAX_PROBES) as usize };
     layers.len() > max_shallow && layers.iter().map(|layer| layer.spec.probes).sum::<u32>() > P::MAX_OF_LOOKUP
@@ -349,7 +338,7 @@ fn is_deep<P: Probes>(layers: &[ClassicLayer<P>]) -> bool {
 
 /// Returns true if one of `layers` contains the item, or if the look-up reaches the [limit](Probes::MAX_OF_LOOKUP).
 #[inline(never)]
-fn contains_bounded<P: Probes>(layers: &[ClassicLayer<P>], hash: Hash) -> bool {
+fn contains_bounded<P: Probes>(layers: &[BitLayer<P>], hash: Hash) -> bool {
     let mut left = P::MAX_OF_LOOKUP;
     layers.iter().rev().any(|layer| {
         let most = layer.spec.probes.min(left);
@@ -362,14 +351,14 @@ fn contains_bounded<P: Probes>(layers: &[ClassicLayer<P>], hash: Hash) -> bool {
 }
 
 /// Looks up at most [`BATCH`] items, as [`contains_hashes`] does.
-fn contains_batch<P: Probes>(layers: &[ClassicLayer<P>], hashes: &[Hash], found: &mut [bool]) {
+fn contains_batch<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash], found: &mut [bool]) {
     debug_assert!(hashes.len() <= BATCH, "a batch of {}", hashes.len());
     found.fill(false);
     let mut absent = BatchMask::first(hashes.len());
     let mut older = layers.iter().rev().skip(1);
     for layer in layers.iter().rev() {
         // Prefetch the first probes of the next layer while this one is read.
-        if let Some(next) = older.next().filter(|next| next.bytes().len() > IN_CACHE) {
+        if let Some(next) = older.next().filter(|next| next.bytes().len() > LAYER_IN_CACHE) {
             let (first, _) = next.split();
             absent.iter().for_each(|item| next.prefetch_next(&mut next.probes(hashes[item]), first));
         }

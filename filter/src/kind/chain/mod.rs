@@ -1,0 +1,404 @@
+//! A chain of [layers](layer) of bits, which classic and valkey filters are. New items go into the newest layer. When it
+//! is full, a larger layer is added.
+
+pub(crate) mod layer;
+pub(crate) mod probes;
+pub(crate) mod spec;
+
+use std::ptr::NonNull;
+
+use super::{Contained, CreateParams, Kind};
+use crate::array;
+use crate::error::{Error, Interrupted, MergeError};
+use crate::hash::{Hash, Hasher};
+use crate::item_count::MergeOp;
+use crate::layer::LayerInfo;
+use crate::memory::{Admit, request, try_extend, try_vec};
+use crate::prediction::Prediction;
+use crate::spec::{InsertOptions, Parameters};
+use layer::{BitLayer, INSERTS_AHEAD};
+use probes::Probes;
+use spec::BitLayerSpec;
+
+/// A chain of layers, oldest first, and their common parameters.
+pub struct BitChain<S: ChainSpec> {
+    layers: Box<[BitLayer<S::Probes>]>,
+    spec: S,
+}
+
+/// The parameters that the layers of a chain share, and how the chain grows.
+pub trait ChainSpec: Copy + PartialEq + 'static {
+    /// The probes of an item in a layer.
+    type Probes: Probes;
+
+    /// The maximum number of layers.
+    const MAX_LAYERS: usize;
+    /// The bytes of a filter without its layers, as [`Kind::memory_usage`] reports them.
+    const FILTER_BYTES: usize;
+    /// The bytes of a layer without its bits.
+    const LAYER_BYTES: usize;
+    /// The reason if filters cannot be merged.
+    const UNMERGED: Option<MergeError> = None;
+
+    /// Returns the hash function.
+    fn hasher(&self) -> Hasher<'_>;
+    /// Returns the width of the hash in bits.
+    fn hash_bits(&self) -> u8;
+    /// Returns the ratio of the sizes of successive layers, or `None` if the filter does not grow.
+    fn expansion(&self) -> Option<u32>;
+    /// Returns the error rate that the filter was created with, given that of its first layer.
+    fn error_rate(&self, of_first: f64) -> f64;
+    /// Returns the first layer of a filter.
+    fn first(&self, capacity: u64, error_rate: f64) -> Result<BitLayerSpec, Error>;
+    /// Returns the layer that is added when the newest layer is full. It comes after `num_layers` others.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if the filter does not grow; [`Error::CannotGrow`] or [`Error::OutOfMemory`] if no such layer is
+    /// possible.
+    fn next(&self, newest: &BitLayerSpec, num_layers: usize) -> Result<BitLayerSpec, Error>;
+}
+
+impl<S: ChainSpec> BitChain<S> {
+    /// Creates a chain of one empty layer. Calls `admit` with the bytes that it will take; `admit` may reject them.
+    pub(super) fn with_spec(spec: S, params: &CreateParams, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
+        let first = spec.first(params.capacity.get(), params.error_rate.get())?;
+        let mut chain = BitChain::from_layers(spec, Vec::new());
+        chain.append(std::iter::once(first), admit)?;
+        Ok(chain)
+    }
+
+    /// Predicts a filter with `items` items.
+    pub(super) fn predict_with(spec: S, params: &CreateParams, items: u64) -> Result<Prediction, Error> {
+        let mut layer = spec.first(params.capacity.get(), params.error_rate.get())?;
+        let probes = layer.probes;
+        let mut layers = 1;
+        let mut bytes = layer.bytes;
+        let mut left = items;
+        let mut log_negative = 0.0;
+        while left > layer.capacity {
+            log_negative += libm::log1p(-layer.false_positive_rate(layer.capacity));
+            left -= layer.capacity;
+            layer = spec.next(&layer, layers)?;
+            layers += 1;
+            bytes = bytes.saturating_add(layer.bytes);
+            if layers > S::MAX_LAYERS {
+                return Err(Error::CannotGrow);
+            }
+        }
+        log_negative += libm::log1p(-layer.false_positive_rate(left));
+        Ok(Prediction {
+            memory: bytes.saturating_add(overhead::<S>(layers) as u64),
+            false_positive_rate: -libm::expm1(log_negative),
+            is_estimate: false,
+            probes,
+            shape: None,
+        })
+    }
+
+    /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` is as for
+    /// [`with_spec`](Self::with_spec).
+    fn empty_chain(&self, num_layers: usize, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
+        let mut chain = BitChain::from_layers(self.spec, Vec::new());
+        chain.ensure_layers_like(self, num_layers, admit)?;
+        Ok(chain)
+    }
+
+    /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` is as for
+    /// [`with_spec`](Self::with_spec).
+    fn ensure_layers_like(&mut self, other: &BitChain<S>, num_layers: usize, admit: Admit<'_>) -> Result<(), Error> {
+        match other.layers.get(self.layers.len()..num_layers) {
+            None | Some([]) => Ok(()),
+            Some(missing) => self.append(missing.iter().map(BitLayer::spec), admit),
+        }
+    }
+
+    /// Creates a chain from existing layers.
+    pub fn from_layers(spec: S, layers: Vec<BitLayer<S::Probes>>) -> BitChain<S> {
+        BitChain { layers: layers.into_boxed_slice(), spec }
+    }
+
+    /// Adds a layer to a full chain. `admit` is as for [`with_spec`](Self::with_spec).
+    fn grow(&mut self, admit: Admit<'_>) -> Result<(), Error> {
+        let newest = self.layers.last().ok_or(Error::OutOfMemory)?.spec();
+        let next = self.spec.next(&newest, self.layers.len())?;
+        self.append(std::iter::once(next), admit)
+    }
+
+    /// Adds empty layers: all of them, or none.
+    fn append(
+        &mut self,
+        specs: impl ExactSizeIterator<Item = BitLayerSpec> + Clone,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
+        let bytes = specs.clone().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes));
+        if self.layers.len() + specs.len() > S::MAX_LAYERS {
+            return Err(Error::CannotGrow);
+        }
+        request(bytes, admit)?;
+        let mut new = try_vec(specs.len())?;
+        for spec in specs {
+            new.push(BitLayer::new(spec)?);
+        }
+        try_extend(&mut self.layers, new)
+    }
+
+    fn merge_layers(&mut self, sources: &[(&BitChain<S>, u64)], op: MergeOp, is_new: bool) -> bool {
+        let mut changed = false;
+        for (index, target) in self.layers.iter_mut().enumerate() {
+            changed |= target.merge(sources.iter().filter_map(|(source, _)| source.layers.get(index)), op, is_new);
+        }
+        changed
+    }
+
+    /// Returns the layers, oldest first.
+    pub fn chain(&self) -> &[BitLayer<S::Probes>] {
+        &self.layers
+    }
+
+    /// Returns the layers, oldest first, to change them.
+    pub fn chain_mut(&mut self) -> &mut [BitLayer<S::Probes>] {
+        &mut self.layers
+    }
+
+    /// Returns the parameters that all layers share.
+    pub fn spec(&self) -> &S {
+        &self.spec
+    }
+}
+
+/// Returns the bytes of a filter besides its bits.
+fn overhead<S: ChainSpec>(layers: usize) -> usize {
+    S::FILTER_BYTES + S::LAYER_BYTES * layers
+}
+
+/// Returns the chain with the most layers.
+fn longest<'a, S: ChainSpec>(chains: &[(&'a BitChain<S>, u64)]) -> Option<&'a BitChain<S>> {
+    chains.iter().map(|(chain, _)| *chain).max_by_key(|chain| chain.layers.len())
+}
+
+impl<S: ChainSpec> BitChain<S> {
+    /// Inserts items in order until one does not fit. Returns the number of items handled.
+    fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        let mut handled = 0;
+        while handled < hashes.len() {
+            // Items that must wait for the next layer are not looked up now, since they are looked up again then.
+            let left = hashes.len() - handled;
+            let room = usize::try_from(self.layers.last().map_or(0, BitLayer::room)).unwrap_or(usize::MAX);
+            let count = if self.layers.len() == 1 { left } else { left.min(room.saturating_add(1)) };
+            let hashes = &hashes[handled..][..count];
+            let new = &mut new[handled..][..count];
+            let inserted = self.insert_some(hashes, new);
+            handled += inserted;
+            if inserted < count {
+                break;
+            }
+        }
+        handled
+    }
+
+    /// Inserts items in order until the newest layer is full. Returns the number of items handled.
+    fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
+        // Until an item is handled, its element says whether it is known; from then on, whether it was new.
+        let known = new;
+        if self.layers.len() == 1 {
+            known.fill(false);
+        } else {
+            layer::contains_hashes(&self.layers, hashes, known);
+        }
+        let Some(newest) = self.layers.last_mut() else { return 0 };
+        let further = newest.inserts_look_further();
+        // The number of items that still have one INSERTS_AHEAD later to prefetch.
+        let leaders = if further { hashes.len().saturating_sub(INSERTS_AHEAD) } else { 0 };
+        if further {
+            let first = hashes.iter().zip(&*known).take(INSERTS_AHEAD);
+            first.for_each(|(&hash, &is_known)| newest.prefetch_unless(is_known, hash));
+        }
+        for handled in 0..hashes.len() {
+            if handled < leaders {
+                let later = handled + INSERTS_AHEAD;
+                newest.prefetch_unless(known[later], hashes[later]);
+            }
+            let hash = hashes[handled];
+            let known = &mut known[handled];
+            // The batch may contain an item twice: an item that was absent before may be present now.
+            if newest.room() == 0 && !*known {
+                *known = newest.contains(hash);
+                if !*known {
+                    return handled;
+                }
+            }
+            *known = !*known && newest.insert(hash);
+        }
+        hashes.len()
+    }
+}
+
+impl<S: ChainSpec> Kind for BitChain<S>
+where
+    BitChain<S>: Contained,
+{
+    const UNMERGED: Option<MergeError> = S::UNMERGED;
+
+    fn parameters(&self) -> Parameters {
+        let (capacity, of_first) = self.layers.first().map_or((0, 0.0), |layer| {
+            let BitLayerSpec { capacity, error_rate, .. } = layer.spec();
+            (capacity, error_rate)
+        });
+        let error_rate = self.spec.error_rate(of_first);
+        Parameters { error_rate, capacity, expansion: self.spec.expansion(), seed: None, window: None }
+    }
+
+    #[inline]
+    fn hasher(&self) -> Hasher<'_> {
+        self.spec.hasher()
+    }
+
+    fn empty_copy(&self, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
+        self.empty_chain(1, admit)
+    }
+
+    fn try_clone(&self) -> Result<BitChain<S>, Error> {
+        BitChain::merged(&[(self, 1)], MergeOp::Union, &mut |_bytes| true)
+    }
+
+    /// Returns the number of items that all layers together were created for.
+    fn capacity(&self) -> u64 {
+        self.layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.spec().capacity))
+    }
+
+    fn items(&self) -> u64 {
+        self.layers.iter().map(BitLayer::items).sum()
+    }
+
+    fn is_estimate(&self) -> Option<bool> {
+        None
+    }
+
+    /// For a classic filter, returns the memory that RedisBloom reports, a few bytes less than ours takes.
+    fn memory_usage(&self) -> usize {
+        let bits: usize = self.layers.iter().map(|layer| layer.bytes().len()).sum();
+        overhead::<S>(self.layers.len()) + bits
+    }
+
+    fn num_allocations(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn grows_by_layers(&self) -> bool {
+        true
+    }
+
+    fn num_layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
+        Box::new(self.layers.iter().map(|layer| layer.info(self.spec.hash_bits())))
+    }
+
+    /// Returns 1 if there are no bits: such a filter matches every item.
+    fn fill(&self) -> f64 {
+        let (set_bits, bits) = self.layers.iter().fold((0.0, 0.0), |(set_bits, bits), layer| {
+            (set_bits + layer.set_bits() as f64, bits + 8.0 * layer.bytes().len() as f64)
+        });
+        if bits > 0.0 { set_bits / bits } else { 1.0 }
+    }
+
+    fn false_positive_rate_at(&self, _now: u64) -> f64 {
+        let log_negative: f64 = self.layers.iter().map(|layer| libm::log1p(-layer.false_positive_rate())).sum();
+        -libm::expm1(log_negative)
+    }
+
+    #[inline]
+    fn prefetch(&self, hashes: &[Hash]) {
+        layer::prefetch(&self.layers, hashes);
+    }
+
+    fn look_ahead(&self, hash: Hash) {
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch_insert(hash);
+        }
+    }
+
+    #[inline]
+    fn contains_at(&self, hash: Hash, _now: u64) -> bool {
+        match &*self.layers {
+            // Inlined: most filters have one layer.
+            [layer] => layer.contains(hash),
+            layers => {
+                let mut found = [false];
+                layer::contains_hashes(layers, &[hash], &mut found);
+                found[0]
+            }
+        }
+    }
+
+    #[inline]
+    fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
+        self.prefetch(hashes);
+        layer::contains_hashes(&self.layers, hashes, found);
+    }
+
+    /// Adds layers for items that do not fit.
+    ///
+    /// Not inlined: with all kinds in one function, more registers are spilled.
+    #[inline(never)]
+    fn insert_hashes(
+        &mut self,
+        hashes: &[Hash],
+        new: &mut [bool],
+        _renewed: &mut [bool],
+        _options: &InsertOptions,
+        admit: Admit<'_>,
+    ) -> Result<(), Interrupted> {
+        let mut handled = 0;
+        loop {
+            handled += self.insert_while_room(&hashes[handled..], &mut new[handled..]);
+            if handled == hashes.len() {
+                return Ok(());
+            }
+            self.grow(&mut *admit).map_err(|error| Interrupted { handled, error })?;
+        }
+    }
+
+    /// Returns true if the layers that both filters have are equal in shape, pair by pair.
+    fn is_shaped_like(&self, other: &BitChain<S>) -> bool {
+        self.layers.iter().zip(&other.layers).all(|(one, other)| one.spec() == other.spec())
+    }
+
+    fn grows_like(&self, other: &BitChain<S>) -> bool {
+        self.spec.expansion() == other.spec.expansion()
+    }
+
+    fn merged(sources: &[(&BitChain<S>, u64)], op: MergeOp, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
+        let longest = longest(sources).ok_or(Error::OutOfMemory)?;
+        let mut merged = longest.empty_chain(longest.layers.len(), admit)?;
+        merged.merge_layers(sources, op, true);
+        Ok(merged)
+    }
+
+    fn merge(&mut self, sources: &[(&BitChain<S>, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+        let num_layers = self.layers.len();
+        if let Some(longest) = longest(sources) {
+            self.ensure_layers_like(longest, longest.layers.len(), admit)?;
+        }
+        let changed = self.merge_layers(sources, op, false);
+        Ok(changed || self.layers.len() > num_layers)
+    }
+
+    unsafe fn relocate(
+        &mut self,
+        _start: u64,
+        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
+        _should_stop: impl FnMut() -> bool,
+    ) -> Option<u64> {
+        // SAFETY: as promised by the caller.
+        unsafe { array::relocate_slice(&mut self.layers, &relocate) };
+        for layer in &mut self.layers {
+            // SAFETY: as promised by the caller.
+            unsafe { layer.relocate(&relocate) };
+        }
+        None
+    }
+}
