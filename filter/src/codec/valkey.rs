@@ -143,11 +143,7 @@ impl Reading {
 
     fn add(&mut self, capacity: u64, items: u64, blob: &[u8], admit: Admit<'_>) -> Result<(), DecodeError> {
         let mut fields = Fields(blob);
-        match fields.u8()? {
-            VERSION => {}
-            0 => return Err(DecodeError::Corrupt),
-            _ => return Err(DecodeError::NewerVersion),
-        }
+        check_version(&mut fields)?;
         let bytes = fields.u64()?;
         let probes = fields.u32()?;
         let seed = *fields.array::<SEED_BYTES>()?;
@@ -170,6 +166,15 @@ impl Reading {
 
     fn finish(self) -> Result<Filter, DecodeError> {
         Ok(Filter::from(BitChain::from_layers(self.spec, self.layers).into_content()?))
+    }
+}
+
+/// Checks the version of a blob or of a payload.
+fn check_version(fields: &mut Fields<'_>) -> Result<(), DecodeError> {
+    match fields.u8()? {
+        VERSION => Ok(()),
+        0 => Err(DecodeError::Corrupt),
+        _ => Err(DecodeError::NewerVersion),
     }
 }
 
@@ -212,11 +217,7 @@ impl StoredLayer {
 /// after the filter are ignored, as valkey-bloom does.
 pub fn decode_payload(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let mut fields = Fields(payload);
-    match fields.u8()? {
-        VERSION => {}
-        0 => return Err(DecodeError::Corrupt),
-        _ => return Err(DecodeError::NewerVersion),
-    }
+    check_version(&mut fields)?;
     let expansion = fields.u32()?.into();
     let rates = [fields.f64()?, fields.f64()?];
     let is_random = fields.u8()?.into();

@@ -10,7 +10,9 @@ use crate::hash::{Hash, Hasher};
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::valkey::{SEED_BYTES, ValkeyFilter};
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::{self, Contained, Content, CreateParams, FilterKind, Kind, NativeCuckooFilter, for_each_kind};
+use crate::kind::{
+    self, Contained, Content, CreateParams, FilterKind, Insertion, Kind, NativeCuckooFilter, for_each_kind,
+};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{ErrorRate, InsertOptions, Parameters};
@@ -110,7 +112,7 @@ impl Filter {
     ) -> Result<(), Interrupted> {
         debug_assert!(new.len() >= hashes.len(), "a result for each item");
         debug_assert!(renewed.is_empty() || renewed.len() >= hashes.len(), "a result for each item");
-        for_each_kind!(&mut self.0, filter => filter.insert_hashes(hashes, new, renewed, options, admit))
+        for_each_kind!(&mut self.0, filter => filter.insert_hashes(Insertion { hashes, new, renewed, options }, admit))
     }
 
     /// Returns true if the filter counts how often it contains each item, and can remove items.

@@ -209,6 +209,14 @@ kinds! { $
     } = c"valkey", valkey::ValkeyFilter, in Box<valkey::ValkeyFilter>, try_box;
 }
 
+/// Items to insert, and their results: see [`Filter::insert_hashes`](crate::Filter::insert_hashes).
+pub struct Insertion<'a> {
+    pub hashes: &'a [Hash],
+    pub new: &'a mut [bool],
+    pub renewed: &'a mut [bool],
+    pub options: &'a InsertOptions,
+}
+
 /// A filter that a content holds.
 pub trait Contained: Sized {
     /// Returns the filter of this kind in a content.
@@ -278,14 +286,7 @@ pub trait Kind: Contained {
     /// Sets `found[i]` to whether the item of `hashes[i]` may be in the filter at a time.
     fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64);
     /// Inserts items: see [`Filter::insert_hashes`](crate::Filter::insert_hashes).
-    fn insert_hashes(
-        &mut self,
-        hashes: &[Hash],
-        new: &mut [bool],
-        renewed: &mut [bool],
-        options: &InsertOptions,
-        admit: Admit<'_>,
-    ) -> Result<(), Interrupted>;
+    fn insert_hashes(&mut self, items: Insertion<'_>, admit: Admit<'_>) -> Result<(), Interrupted>;
     /// Sets `counts[i]` to the number of times that the filter contains the item of `hashes[i]`: see
     /// [`Filter::count`](crate::Filter::count).
     fn count_hashes(&self, _hashes: &[Hash], _counts: &mut [u64]) -> Result<(), Error> {

@@ -45,10 +45,7 @@ pub(crate) fn check_figures(filter: &Filter) {
 
 /// Returns the bytes of the tables of a filter that forgets, or 0.
 fn allocated_by_windows(filter: &Filter) -> usize {
-    filter.windowed().map_or(0, |filter| {
-        let (expected, overflow) = filter.tables();
-        expected.allocated() + overflow.map_or(0, Table::allocated)
-    })
+    filter.windowed().map_or(0, |filter| filter.tables().map(Table::allocated).sum())
 }
 
 /// Panics unless the copy is the same filter.

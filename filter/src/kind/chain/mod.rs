@@ -7,7 +7,7 @@ pub(crate) mod spec;
 
 use std::ptr::NonNull;
 
-use super::{Contained, CreateParams, Kind};
+use super::{Contained, CreateParams, Insertion, Kind};
 use crate::array;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
@@ -15,7 +15,7 @@ use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_extend, try_vec};
 use crate::prediction::Prediction;
-use crate::spec::{InsertOptions, Parameters};
+use crate::spec::Parameters;
 use layer::{BitLayer, INSERTS_AHEAD};
 use probes::Probes;
 use spec::BitLayerSpec;
@@ -344,14 +344,8 @@ where
     ///
     /// Not inlined: with all kinds in one function, more registers are spilled.
     #[inline(never)]
-    fn insert_hashes(
-        &mut self,
-        hashes: &[Hash],
-        new: &mut [bool],
-        _renewed: &mut [bool],
-        _options: &InsertOptions,
-        admit: Admit<'_>,
-    ) -> Result<(), Interrupted> {
+    fn insert_hashes(&mut self, items: Insertion<'_>, admit: Admit<'_>) -> Result<(), Interrupted> {
+        let Insertion { hashes, new, .. } = items;
         let mut handled = 0;
         loop {
             handled += self.insert_while_room(&hashes[handled..], &mut new[handled..]);

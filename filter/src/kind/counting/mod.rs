@@ -8,14 +8,14 @@ pub(crate) mod figures;
 
 use std::ptr::NonNull;
 
-use super::{Contained, Content, CreateParams, Kind};
+use super::{Contained, Content, CreateParams, Insertion, Kind};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
-use crate::spec::{Growth, InsertOptions, OnDuplicate, OwnSpec, Parameters};
+use crate::spec::{Growth, OnDuplicate, OwnSpec, Parameters};
 use crate::table::{Payload, Position, Sample, Table};
 
 /// A counting filter. `F` is what it stores besides its items.
@@ -257,14 +257,8 @@ where
     }
 
     #[inline(never)]
-    fn insert_hashes(
-        &mut self,
-        hashes: &[Hash],
-        new: &mut [bool],
-        _renewed: &mut [bool],
-        options: &InsertOptions,
-        admit: Admit<'_>,
-    ) -> Result<(), Interrupted> {
+    fn insert_hashes(&mut self, items: Insertion<'_>, admit: Admit<'_>) -> Result<(), Interrupted> {
+        let Insertion { hashes, new, options, .. } = items;
         let skips_duplicates = options.on_duplicate == OnDuplicate::Skip;
         for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
             *new = false;

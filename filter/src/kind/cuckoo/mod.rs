@@ -8,7 +8,7 @@ pub(crate) mod layer;
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
-use super::{CreateParams, Kind};
+use super::{CreateParams, Insertion, Kind};
 use crate::array::{self, WORD};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
@@ -18,7 +18,7 @@ use crate::kind::Content;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_extend, try_vec};
 use crate::prediction::Prediction;
-use crate::spec::{ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
+use crate::spec::{ErrorRate, Growth, OnDuplicate, Parameters};
 pub use layer::MAX_BUCKET_SIZE;
 use layer::{CuckooLayer, CuckooLayerSpec, Entry, Vacancies};
 
@@ -471,14 +471,8 @@ impl Kind for CuckooFilter {
 
     /// Sets `new[i]` to whether a copy of item `i` was stored.
     #[inline(never)]
-    fn insert_hashes(
-        &mut self,
-        hashes: &[Hash],
-        new: &mut [bool],
-        _renewed: &mut [bool],
-        options: &InsertOptions,
-        admit: Admit<'_>,
-    ) -> Result<(), Interrupted> {
+    fn insert_hashes(&mut self, items: Insertion<'_>, admit: Admit<'_>) -> Result<(), Interrupted> {
+        let Insertion { hashes, new, options, .. } = items;
         for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
             let entry = Entry::of(hash);
             *new = options.on_duplicate == OnDuplicate::Count || !self.contains(entry);

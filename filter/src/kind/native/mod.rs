@@ -10,7 +10,7 @@ mod lines;
 
 use std::ptr::NonNull;
 
-use super::{Content, CreateParams, Kind};
+use super::{Content, CreateParams, Insertion, Kind};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -19,7 +19,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request};
 use crate::prediction::Prediction;
 use crate::sizing::{BlockShape, either};
-use crate::spec::{Growth, InsertOptions, OwnSpec, Parameters};
+use crate::spec::{Growth, OwnSpec, Parameters};
 use crate::table::{Payload, Position, Sample, Table};
 use layer::{BlockedLayer, BlockedSpec};
 
@@ -258,14 +258,8 @@ impl Kind for NativeFilter {
     }
 
     #[inline]
-    fn insert_hashes(
-        &mut self,
-        hashes: &[Hash],
-        new: &mut [bool],
-        _renewed: &mut [bool],
-        _options: &InsertOptions,
-        admit: Admit<'_>,
-    ) -> Result<(), Interrupted> {
+    fn insert_hashes(&mut self, items: Insertion<'_>, admit: Admit<'_>) -> Result<(), Interrupted> {
+        let Insertion { hashes, new, .. } = items;
         self.insert_all(hashes, new, admit)
     }
 

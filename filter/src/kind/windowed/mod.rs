@@ -12,7 +12,7 @@ pub(crate) mod slices;
 
 use std::ptr::NonNull;
 
-use super::{Content, CreateParams, Kind};
+use super::{Content, CreateParams, Insertion, Kind};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
@@ -104,8 +104,9 @@ impl WindowedFilter {
     }
 
     /// Returns the table for the expected items, and the overflow table.
-    pub fn tables(&self) -> (&Table, Option<&Table>) {
-        (&self.expected, self.overflow.as_deref())
+    #[inline]
+    pub fn tables(&self) -> impl Iterator<Item = &Table> {
+        std::iter::once(&self.expected).chain(self.overflow.as_deref())
     }
 
     /// Returns the number of bytes requested from the allocator.
@@ -229,7 +230,7 @@ impl WindowedFilter {
 
     /// Returns the last slice that a table has forgotten.
     fn last_forgotten(&self) -> u64 {
-        self.overflow.as_ref().map_or(0, |table| table.forgotten()).max(self.expected.forgotten())
+        self.tables().map(Table::forgotten).max().unwrap_or(0)
     }
 
     /// Drops the forgotten slots of one group in each table with many of them. Frees the overflow table when it has no
@@ -305,7 +306,7 @@ impl Kind for WindowedFilter {
     }
 
     fn num_allocations(&self) -> usize {
-        (self.expected.segments() + self.overflow.as_ref().map_or(0, |table| table.segments())) as usize
+        self.tables().map(Table::segments).sum::<u64>() as usize
     }
 
     fn num_layers(&self) -> usize {
@@ -339,17 +340,11 @@ impl Kind for WindowedFilter {
 
     #[inline(never)]
     fn prefetch(&self, hashes: &[Hash]) {
-        self.expected.prefetch(hashes);
-        if let Some(table) = &self.overflow {
-            table.prefetch(hashes);
-        }
+        self.tables().for_each(|table| table.prefetch(hashes));
     }
 
     fn look_ahead(&self, hash: Hash) {
-        self.expected.look_ahead(hash);
-        if let Some(table) = &self.overflow {
-            table.look_ahead(hash);
-        }
+        self.tables().for_each(|table| table.look_ahead(hash));
     }
 
     #[inline(never)]
@@ -363,21 +358,12 @@ impl Kind for WindowedFilter {
     fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], now: u64) {
         let forgotten = self.slices.forgotten_at(now);
         found.fill(false);
-        self.expected.find_more_remembered(hashes, found, forgotten);
-        if let Some(table) = &self.overflow {
-            table.find_more_remembered(hashes, found, forgotten);
-        }
+        self.tables().for_each(|table| table.find_more_remembered(hashes, found, forgotten));
     }
 
     #[inline(never)]
-    fn insert_hashes(
-        &mut self,
-        hashes: &[Hash],
-        new: &mut [bool],
-        renewed: &mut [bool],
-        options: &InsertOptions,
-        admit: Admit<'_>,
-    ) -> Result<(), Interrupted> {
+    fn insert_hashes(&mut self, items: Insertion<'_>, admit: Admit<'_>) -> Result<(), Interrupted> {
+        let Insertion { hashes, new, renewed, options } = items;
         for (handled, &hash) in hashes.iter().enumerate() {
             let added = self.insert(hash, options, admit).map_err(|error| Interrupted { handled, error })?;
             new[handled] = added == AddOutcome::New;
