@@ -255,7 +255,9 @@ pub trait Kind: Contained {
         self.items()
     }
     /// Returns true if the number of items is an estimate, or `None` if the filter does not store this.
-    fn is_estimate(&self) -> Option<bool>;
+    fn is_estimate(&self) -> Option<bool> {
+        None
+    }
     /// Returns the bytes requested from the allocator, those of the [`Filter`](crate::Filter) included.
     fn memory_usage(&self) -> usize;
     /// Returns the approximate number of allocations.
@@ -269,7 +271,9 @@ pub trait Kind: Contained {
         false
     }
     /// Returns the number of layers.
-    fn num_layers(&self) -> usize;
+    fn num_layers(&self) -> usize {
+        1
+    }
     /// Describes the layers, oldest first.
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_>;
     /// Returns the fraction of bits that are set, or of slots that are filled, in what grows.

@@ -124,15 +124,12 @@ impl Table {
         let mut progress = Progress { dropped: false, may_double: true };
         // Whatever moves slots starts again, since the run is then somewhere else.
         let added = loop {
-            match self.try_add_to_slice::<P>(hash, addition, &mut progress, admit) {
-                Ok(None) => {}
-                Ok(Some(added)) => break added,
-                Err(error) => {
-                    if !progress.dropped {
-                        self.set_forgotten(last_forgotten);
-                    }
-                    return Err(error);
-                }
+            let tried = self.try_add_to_slice::<P>(hash, addition, &mut progress, admit);
+            if tried.is_err() && !progress.dropped {
+                self.set_forgotten(last_forgotten);
+            }
+            if let Some(added) = tried? {
+                break added;
             }
         };
         if added != AddOutcome::Unchanged {

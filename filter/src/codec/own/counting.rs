@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::header::Preamble;
 use super::section::{MAX_SECTIONS, Section};
-use super::{OwnKind, Stored, table};
+use super::{Stored, table};
 use crate::array::try_box;
 use crate::codec::Header;
 use crate::codec::fields::Fields;
@@ -30,23 +30,13 @@ use crate::kind::cuckoo::CuckooSpec;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::Payload;
 
-/// The size of the records without the figures, in bytes.
-const MAX_RECORD_BYTES: usize = 16 + table::RECORD_BYTES;
-
-/// Returns a kind of counting filters.
-pub(super) const fn kind<F: StoredFigures>() -> OwnKind
-where
-    CountingFilter<F>: Contained,
-{
-    OwnKind::new(F::CODE, MAX_RECORD_BYTES.saturating_add(F::BYTES), decode_records::<F>)
-}
+/// The maximum size of the records in bytes.
+pub(super) const MAX_RECORD_BYTES: usize = 32 + table::RECORD_BYTES;
 
 /// The figures of a kind of counting filters, as they are stored.
 pub(super) trait StoredFigures: Figures {
     /// The code of the kind in a header.
     const CODE: u8;
-    /// Their size in a header, in bytes.
-    const BYTES: usize;
 
     /// Appends the figures to a header.
     fn encode(&self, header: &mut Vec<u8>);
@@ -56,7 +46,6 @@ pub(super) trait StoredFigures: Figures {
 
 impl StoredFigures for () {
     const CODE: u8 = 2;
-    const BYTES: usize = 0;
 
     fn encode(&self, _header: &mut Vec<u8>) {}
 
@@ -67,7 +56,6 @@ impl StoredFigures for () {
 
 impl StoredFigures for CuckooFigures {
     const CODE: u8 = 4;
-    const BYTES: usize = 16;
 
     fn encode(&self, header: &mut Vec<u8>) {
         let CuckooSpec { bucket_size, max_iterations, expansion } = self.spec;
@@ -119,7 +107,7 @@ impl<F: StoredFigures> Stored for CountingFilter<F> {
 }
 
 /// Decodes the record.
-fn decode_records<F: StoredFigures>(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError>
+pub(super) fn decode_records<F: StoredFigures>(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError>
 where
     CountingFilter<F>: Contained,
 {

@@ -33,8 +33,7 @@ pub const VERSION: u8 = 3;
 /// The maximum size of a header in bytes.
 pub const MAX_BYTES: usize = PREAMBLE_BYTES + MAX_RECORD_BYTES + CHECKSUM_BYTES;
 
-/// The maximum size of all records of a header in bytes. `OwnKind::new` asserts that those of each
-/// kind fit.
+/// The maximum size of all records of a header in bytes. Those of each kind are asserted to fit.
 pub const MAX_RECORD_BYTES: usize = 4 << 10;
 
 /// The size of the fields before the records.

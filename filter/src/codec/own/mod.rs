@@ -38,6 +38,7 @@ use crate::kind::counting::figures::CuckooFigures;
 use crate::memory::{Admit, request, try_append};
 use crate::spec::OwnSpec;
 use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
+use counting::StoredFigures;
 use header::{CHECKSUM_BYTES, Preamble};
 use section::{MAX_SECTIONS, Placed, Section, each_part, section_mut, sections};
 
@@ -54,28 +55,22 @@ const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 *
 /// The format of our own filters.
 pub(super) struct OwnFormat;
 
-/// The kinds with this encoding.
-const KINDS: [OwnKind; 4] = [native::KIND, counting::kind::<()>(), counting::kind::<CuckooFigures>(), windowed::KIND];
+/// Decodes the records of a header.
+type DecodeRecords = fn(&mut Preamble<'_>) -> Result<Header, DecodeError>;
 
-/// A kind in our own encoding.
-struct OwnKind {
-    /// The code in the header.
-    code: u8,
-    /// Decodes the rest of the header.
-    decode_records: fn(&mut Preamble<'_>) -> Result<Header, DecodeError>,
-}
+/// The kinds with this encoding: their codes in a header, and how the rest of it is decoded.
+const KINDS: [(u8, DecodeRecords); 4] = [
+    kind(native::CODE, native::MAX_RECORD_BYTES, native::decode_records),
+    kind(<() as StoredFigures>::CODE, counting::MAX_RECORD_BYTES, counting::decode_records::<()>),
+    kind(CuckooFigures::CODE, counting::MAX_RECORD_BYTES, counting::decode_records::<CuckooFigures>),
+    kind(windowed::CODE, windowed::MAX_RECORD_BYTES, windowed::decode_records),
+];
 
-impl OwnKind {
-    /// Returns the kind with this code. Its records, those of all sections included, take at most `max_record_bytes`
-    /// bytes in a header. Does not compile if that is more than a header can have.
-    const fn new(
-        code: u8,
-        max_record_bytes: usize,
-        decode_records: fn(&mut Preamble<'_>) -> Result<Header, DecodeError>,
-    ) -> OwnKind {
-        assert!(max_record_bytes <= header::MAX_RECORD_BYTES, "a header without room for its records");
-        OwnKind { code, decode_records }
-    }
+/// Returns a kind. Its records, those of all sections included, take at most `max_record_bytes` bytes in a header. Does
+/// not compile if that is more than a header can have.
+const fn kind(code: u8, max_record_bytes: usize, decode: DecodeRecords) -> (u8, DecodeRecords) {
+    assert!(max_record_bytes <= header::MAX_RECORD_BYTES, "a header without room for its records");
+    (code, decode)
 }
 
 /// A filter of our own, as it is stored.
@@ -134,9 +129,9 @@ impl Format for OwnFormat {
 /// Decodes a header of a filter of our own, without its checksum. Returns the bytes after it, too.
 fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let (code, fields) = header::kind_of(unsealed)?;
-    let kind = KINDS.iter().find(|kind| kind.code == code).ok_or(DecodeError::NewerVersion)?;
+    let (_, decode) = KINDS.iter().find(|kind| kind.0 == code).ok_or(DecodeError::NewerVersion)?;
     let mut preamble = Preamble::decode(fields)?;
-    let header = (kind.decode_records)(&mut preamble)?;
+    let header = decode(&mut preamble)?;
     Ok((header, preamble.fields.0))
 }
 

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::blocks;
 use super::header::Preamble;
 use super::section::{MAX_SECTIONS, Section};
-use super::{OwnKind, Stored, table};
+use super::{Stored, table};
 use crate::array::try_box;
 use crate::codec::Header;
 use crate::error::DecodeError;
@@ -23,13 +23,10 @@ use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Payload, Table};
 
 /// The code of the kind in a header.
-const CODE: u8 = 0;
+pub(super) const CODE: u8 = 0;
 
 /// The maximum size of the records in bytes.
-const MAX_RECORD_BYTES: usize = blocks::RECORD_BYTES + table::RECORD_BYTES;
-
-/// The kind.
-pub(super) const KIND: OwnKind = OwnKind::new(CODE, MAX_RECORD_BYTES, decode_records);
+pub(super) const MAX_RECORD_BYTES: usize = blocks::RECORD_BYTES + table::RECORD_BYTES;
 
 impl Stored for NativeFilter {
     fn code(&self) -> u8 {
@@ -63,7 +60,7 @@ impl Stored for NativeFilter {
     }
 }
 
-fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+pub(super) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
     let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let blocks = blocks::Record::decode(fields)?;
     let table = match (sections, spec.growth) {

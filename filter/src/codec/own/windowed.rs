@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::header::Preamble;
 use super::section::{MAX_SECTIONS, Section};
-use super::{OwnKind, Stored, table};
+use super::{Stored, table};
 use crate::array::try_box;
 use crate::codec::Header;
 use crate::codec::fields::decode_all;
@@ -38,19 +38,17 @@ const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
 
 /// The code of the kind in a header.
-const CODE: u8 = 3;
+pub(super) const CODE: u8 = 3;
 
 /// The maximum size of the records in bytes.
-const MAX_RECORD_BYTES: usize = SLICES_BYTES + MAX_SPAN as usize * SLICE_BYTES + MAX_SECTIONS * table::RECORD_BYTES;
+pub(super) const MAX_RECORD_BYTES: usize =
+    SLICES_BYTES + MAX_SPAN as usize * SLICE_BYTES + MAX_SECTIONS * table::RECORD_BYTES;
 
 /// The size of the record of the slices without its slices.
 const SLICES_BYTES: usize = 64;
 
 /// The size of a slice in the record.
 const SLICE_BYTES: usize = (1 + TABLES) * size_of::<u64>();
-
-/// The kind.
-pub(super) const KIND: OwnKind = OwnKind::new(CODE, MAX_RECORD_BYTES, decode_records);
 
 impl Stored for WindowedFilter {
     fn code(&self) -> u8 {
@@ -95,7 +93,7 @@ impl Stored for WindowedFilter {
     }
 }
 
-fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+pub(super) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
     let &mut Preamble { spec, sections, ref mut fields } = preamble;
     let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
     let length = fields.u64()?;

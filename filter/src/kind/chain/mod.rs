@@ -271,10 +271,6 @@ where
         self.layers.iter().map(BitLayer::items).sum()
     }
 
-    fn is_estimate(&self) -> Option<bool> {
-        None
-    }
-
     /// For a classic filter, returns the memory that RedisBloom reports, a few bytes less than ours takes.
     fn memory_usage(&self) -> usize {
         let bits: usize = self.layers.iter().map(|layer| layer.bytes().len()).sum();

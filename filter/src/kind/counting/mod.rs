@@ -78,13 +78,8 @@ impl<F: Figures> CountingFilter<F> {
         }
         let mut table = Sample::new(CountingFilter::<F>::new_table(&spec, capacity)?, items)?;
         table.fill(items)?;
-        Ok(Prediction {
-            memory: table.allocated().saturating_add((size_of::<Content>() + size_of::<CountingFilter<F>>()) as u64),
-            false_positive_rate: table.false_positive_rate(),
-            is_estimate: true,
-            probes: 1,
-            shape: None,
-        })
+        let memory = table.allocated().saturating_add((size_of::<Content>() + size_of::<CountingFilter<F>>()) as u64);
+        Ok(Prediction::of_fingerprints(memory, table.false_positive_rate()))
     }
 
     /// Returns the table.
@@ -217,10 +212,6 @@ where
 
     fn num_allocations(&self) -> usize {
         self.table.segments() as usize
-    }
-
-    fn num_layers(&self) -> usize {
-        1
     }
 
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {

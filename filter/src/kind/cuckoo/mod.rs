@@ -161,13 +161,7 @@ impl CuckooFilter {
             }
             layer = spec.next(layer).ok_or(Error::CannotGrow)?;
         }
-        Ok(Prediction {
-            memory,
-            false_positive_rate: -libm::expm1(log_negative),
-            is_estimate: true,
-            probes: 1,
-            shape: None,
-        })
+        Ok(Prediction::of_fingerprints(memory, -libm::expm1(log_negative)))
     }
 
     /// Creates a chain from existing layers and counts.
@@ -386,10 +380,6 @@ impl Kind for CuckooFilter {
 
     fn items(&self) -> u64 {
         self.items
-    }
-
-    fn is_estimate(&self) -> Option<bool> {
-        None
     }
 
     fn memory_usage(&self) -> usize {

@@ -95,7 +95,7 @@ impl WindowedFilter {
             memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(overflow.allocated());
             rate = either(rate, overflow.false_positive_rate());
         }
-        Ok(Prediction { memory, false_positive_rate: rate, is_estimate: true, probes: 1, shape: None })
+        Ok(Prediction::of_fingerprints(memory, rate))
     }
 
     /// Returns the slices.

@@ -176,7 +176,9 @@ impl Segment {
         let (start, end) = self.bounds(group);
         let width = self.width();
         let stamp_bits = self.stamp_bits();
-        let remembered = Remembered::new(self.base_of(group), forgotten, stamp_bits);
+        let base = self.base_of(group);
+        let least = (forgotten - base).min(1 << stamp_bits);
+        let remembered = Remembered { stamp_bits, first: (base + 1) & low_bits(stamp_bits), least };
         // Several slots are read as a word, and compared at once. Bit 0 of each slot stands for it.
         let per_word = MAX_WIDTH / width;
         let all_slots = (0..per_word).fold(0, |word, slot| word | 1 << (slot * width));
@@ -240,12 +242,6 @@ struct Remembered {
 }
 
 impl Remembered {
-    #[inline(always)]
-    fn new(base: u64, forgotten: u64, stamp_bits: u32) -> Remembered {
-        let least = (forgotten - base).min(1 << stamp_bits);
-        Remembered { stamp_bits, first: (base + 1) & low_bits(stamp_bits), least }
-    }
-
     /// Returns the remembered ones among the slots of a word. Bit 0 of each slot stands for it.
     #[inline(always)]
     fn among(&self, word: u64, slots: u64) -> u64 {
