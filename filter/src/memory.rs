@@ -26,6 +26,21 @@ pub fn try_vec<T>(count: usize) -> Result<Vec<T>, Error> {
     Ok(values)
 }
 
+/// Returns a vector of all values, or the first error.
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] also if the vector cannot be allocated.
+pub(crate) fn try_collect<T, E: From<Error>>(
+    results: impl ExactSizeIterator<Item = Result<T, E>>,
+) -> Result<Vec<T>, E> {
+    let mut values = try_vec(results.len())?;
+    for value in results {
+        values.push(value?);
+    }
+    Ok(values)
+}
+
 /// Appends elements to a slice: all of them, or none.
 ///
 /// # Errors

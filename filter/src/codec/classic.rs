@@ -27,7 +27,7 @@ use super::encoding::Format;
 use super::layers::{ChainFormat, chain_header};
 use super::{Header, Origin, Sink, Source};
 use crate::array::Bytes;
-use crate::codec::fields::{Fields, decode_all};
+use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
@@ -36,7 +36,7 @@ use crate::kind::chain::probes::MAX_BITS;
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::classic::{ClassicFilter, ClassicLayer, ClassicSpec, Options, probes_for};
 use crate::kind::{Contained, Kind};
-use crate::memory::{Admit, request, try_vec};
+use crate::memory::{Admit, request, try_collect, try_vec};
 
 /// RedisBloom's expansion where an RDB value has none.
 const OLD_EXPANSION: u32 = 2;
@@ -61,7 +61,7 @@ impl Format for ClassicFormat {
         if !(1..=ClassicSpec::MAX_LAYERS as u64).contains(&count) {
             return Err(DecodeError::Corrupt);
         }
-        let layers = decode_all(count as usize, || read_layer(version, source, admit))?;
+        let layers = try_collect((0..count as usize).map(|_| read_layer(version, source, admit)))?;
         Ok(Filter::from(ClassicFilter::from_layers(spec, layers).into_content()?))
     }
 
@@ -112,7 +112,7 @@ fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
     if !(1..=ClassicSpec::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(HEADER_LAYER_BYTES) {
         return Err(DecodeError::Corrupt);
     }
-    let decoded = decode_all(count, || decode_layer(&mut fields, origin))?;
+    let decoded = try_collect((0..count).map(|_| decode_layer(&mut fields, origin)))?;
     if decoded.iter().map(|(_, items)| items).sum::<u64>() != items {
         return Err(DecodeError::Corrupt);
     }

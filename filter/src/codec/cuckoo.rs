@@ -24,7 +24,7 @@ use super::encoding::{Encoded, Format};
 use super::layers::Layer;
 use super::{DumpChunk, Header, LoadedChunk, Origin, Sink, Source, layers};
 use crate::array::try_box;
-use crate::codec::fields::{Fields, decode_all};
+use crate::codec::fields::Fields;
 use crate::codec::own::section::MAX_SECTIONS;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
@@ -32,7 +32,7 @@ use crate::item_count::MAX_ITEMS;
 use crate::kind::cuckoo::layer::{CuckooLayer, CuckooLayerSpec};
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::{Contained, Kind};
-use crate::memory::{Admit, request, try_vec};
+use crate::memory::{Admit, request, try_collect, try_vec};
 
 /// The parameters of filters of RedisBloom's oldest files.
 const OLD_SPEC: CuckooSpec = CuckooSpec { bucket_size: 2, max_iterations: 20, expansion: 1 };
@@ -61,11 +61,11 @@ impl Numbers {
         // are removed, the count falls below 0, and wraps.
         let items = if items <= MAX_ITEMS { items } else { 0 };
         let mut next = Some(CuckooLayerSpec { bucket_size: spec.bucket_size, buckets });
-        let layers = decode_all(layers as usize, || {
+        let layers = try_collect((0..layers as usize).map(|_| {
             let layer = next.filter(|layer| layer.checked_slots().is_some()).ok_or(DecodeError::Corrupt)?;
             next = spec.next(layer);
-            Ok(layer)
-        })?;
+            Ok::<_, DecodeError>(layer)
+        }))?;
         Ok(Numbers { spec, layers, items, removals })
     }
 
@@ -89,16 +89,14 @@ impl Format for CuckooFormat {
             spec = CuckooSpec { bucket_size, max_iterations, expansion };
         }
         let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
-        let mut specs = numbers.layers.iter();
-        let layers = decode_all(numbers.layers.len(), || {
-            let spec = *specs.next().ok_or(DecodeError::Corrupt)?;
+        let layers = try_collect(numbers.layers.iter().map(|&spec| {
             if version >= 4 && source.unsigned()? != spec.buckets {
                 return Err(DecodeError::Corrupt);
             }
             let slots = spec.checked_slots().ok_or(DecodeError::Corrupt)?;
             request(slots, admit)?;
             CuckooLayer::from_slots(source.array(slots)?, spec).ok_or(DecodeError::Corrupt)
-        })?;
+        }))?;
         let Numbers { items, removals, .. } = numbers;
         Ok(Filter::from(CuckooFilter::from_layers(spec, layers, items, removals).into_content()?))
     }
@@ -126,10 +124,7 @@ fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, Decod
         memory: numbers.memory(),
         has_chunks: [false; MAX_SECTIONS],
         build: try_box(move || {
-            let mut layers = try_vec(numbers.layers.len())?;
-            for &spec in &numbers.layers {
-                layers.push(CuckooLayer::new(spec)?);
-            }
+            let layers = try_collect(numbers.layers.iter().map(|&spec| CuckooLayer::new(spec)))?;
             Ok(CuckooFilter::from_layers(numbers.spec, layers, numbers.items, numbers.removals).into_content()?)
         })?,
     })

@@ -1,7 +1,6 @@
 //! Decodes fields of fixed size from bytes.
 
 use crate::error::DecodeError;
-use crate::memory::try_vec;
 
 /// The remaining bytes. Fields are little-endian, and taken from the front.
 pub struct Fields<'a>(pub(crate) &'a [u8]);
@@ -39,16 +38,4 @@ impl<'a> Fields<'a> {
     pub(crate) fn f64(&mut self) -> Result<f64, DecodeError> {
         self.array().copied().map(f64::from_le_bytes)
     }
-}
-
-/// Decodes `count` values in sequence.
-pub(crate) fn decode_all<T>(
-    count: usize,
-    mut decode: impl FnMut() -> Result<T, DecodeError>,
-) -> Result<Vec<T>, DecodeError> {
-    let mut values = try_vec(count)?;
-    for _ in 0..count {
-        values.push(decode()?);
-    }
-    Ok(values)
 }

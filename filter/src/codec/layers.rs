@@ -18,7 +18,7 @@ use crate::kind::chain::layer::BitLayer;
 use crate::kind::chain::probes::Probes;
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::chain::{BitChain, ChainSpec};
-use crate::memory::{Admit, try_vec};
+use crate::memory::{Admit, try_collect};
 
 /// The maximum number of bytes in a chunk that is written, as in RedisBloom. Chunks of any length are read.
 const MAX_BYTES: usize = 16 << 20;
@@ -104,12 +104,11 @@ where
         memory: decoded.iter().fold(0, |sum, (layer, _)| sum.saturating_add(layer.bytes)),
         has_chunks: [false; MAX_SECTIONS],
         build: try_box(move || {
-            let mut layers = try_vec(decoded.len())?;
-            for &(spec, items) in &decoded {
+            let layers = try_collect(decoded.iter().map(|&(spec, items)| {
                 let mut layer = BitLayer::new(spec)?;
                 layer.set_items(items);
-                layers.push(layer);
-            }
+                Ok::<_, Error>(layer)
+            }))?;
             Ok(BitChain::from_layers(spec, layers).into_content()?)
         })?,
     })

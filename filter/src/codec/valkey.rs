@@ -39,7 +39,7 @@ use super::encoding::Format;
 use super::layers::{ChainFormat, chain_header};
 use super::{Header, Origin, Sink, Source};
 use crate::array::Bytes;
-use crate::codec::fields::{Fields, decode_all};
+use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
@@ -48,7 +48,7 @@ use crate::kind::chain::layer::BitLayer;
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::chain::{BitChain, ChainSpec};
 use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter, ValkeyProbes, ValkeySpec};
-use crate::memory::{Admit, request, try_append, try_vec};
+use crate::memory::{Admit, request, try_append, try_collect, try_vec};
 use crate::spec::ErrorRate;
 
 /// The version of a blob, and of a payload.
@@ -287,15 +287,13 @@ fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
         return Err(DecodeError::Corrupt);
     }
     let mut newest = None;
-    let mut index = 0;
-    let decoded = decode_all(num_layers, || {
+    let decoded = try_collect((0..num_layers).map(|index| {
         let [capacity, items, bytes] = [fields.u64()?, fields.u64()?, fields.u64()?];
         let stored = StoredLayer { capacity, items, bytes, probes: fields.u32()? };
         let layer = stored.checked(&expected(&spec, newest, index, capacity)?, fields.0.is_empty())?;
         newest = Some(layer);
-        index = index.saturating_add(1);
-        Ok((layer, items))
-    })?;
+        Ok::<_, DecodeError>((layer, items))
+    }))?;
     chain_header(spec, decoded)
 }
 
@@ -307,13 +305,12 @@ impl ChainFormat for ValkeySpec {
         sink.double(spec.error_rate.get());
         sink.double(spec.tightening.get());
         sink.unsigned(is_random(spec).into());
-        let mut left = filter.chain().len();
-        for layer in filter.chain() {
-            left = left.saturating_sub(1);
+        let last = filter.chain().len().saturating_sub(1);
+        for (index, layer) in filter.chain().iter().enumerate() {
             let mut blob = Vec::new();
             append_blob(&mut blob, spec, layer)?;
             sink.unsigned(layer.spec().capacity);
-            if left == 0 {
+            if index == last {
                 sink.unsigned(layer.items());
             }
             sink.string(&blob);

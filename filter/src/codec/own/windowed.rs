@@ -25,11 +25,11 @@ use super::section::{MAX_SECTIONS, Section};
 use super::{Stored, table};
 use crate::array::try_box;
 use crate::codec::Header;
-use crate::codec::fields::decode_all;
 use crate::error::DecodeError;
 use crate::kind::Contained;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::windowed::slices::{Slice, Slices, TABLES};
+use crate::memory::try_collect;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{END, Payload, Stamps};
 use crate::window::{MAX_SPAN, Window};
@@ -113,8 +113,8 @@ pub(super) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, Deco
     if sweep_positions.iter().any(|&position| position >= END) {
         return Err(DecodeError::Corrupt);
     }
-    let decode_slice = || Ok(Slice { until: fields.u64()?, items: [fields.u64()?, fields.u64()?] });
-    let remembered = decode_all(number.into(), decode_slice)?;
+    let decode_slice = |_| Ok::<_, DecodeError>(Slice { until: fields.u64()?, items: [fields.u64()?, fields.u64()?] });
+    let remembered = try_collect((0..number).map(decode_slice))?;
     let slices = Slices::restored(window, capacity, (forgotten, latest), &remembered)?;
     let payload = Payload::Slice(Stamps { forgotten, span: window.span() });
     let expected = table::Record::decode(fields, Growth::Fixed, payload)?;

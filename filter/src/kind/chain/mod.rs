@@ -13,7 +13,7 @@ use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request, try_extend, try_vec};
+use crate::memory::{Admit, request, try_collect, try_extend};
 use crate::prediction::Prediction;
 use crate::spec::Parameters;
 use layer::{BitLayer, INSERTS_AHEAD};
@@ -136,11 +136,7 @@ impl<S: ChainSpec> BitChain<S> {
             return Err(Error::CannotGrow);
         }
         request(bytes, admit)?;
-        let mut new = try_vec(specs.len())?;
-        for spec in specs {
-            new.push(BitLayer::new(spec)?);
-        }
-        try_extend(&mut self.layers, new)
+        try_extend(&mut self.layers, try_collect(specs.map(BitLayer::new))?)
     }
 
     fn merge_layers(&mut self, sources: &[(&BitChain<S>, u64)], op: MergeOp, is_new: bool) -> bool {

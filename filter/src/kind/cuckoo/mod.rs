@@ -16,7 +16,7 @@ use crate::hash::{Hash, Hasher};
 use crate::item_count::MAX_ITEMS;
 use crate::kind::Content;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request, try_extend, try_vec};
+use crate::memory::{Admit, request, try_collect, try_extend, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, OnDuplicate, Parameters};
 pub use layer::MAX_BUCKET_SIZE;
@@ -364,12 +364,11 @@ impl Kind for CuckooFilter {
     }
 
     fn try_clone(&self) -> Result<CuckooFilter, Error> {
-        let mut layers = try_vec(self.layers.len())?;
-        for layer in &self.layers {
+        let layers = try_collect(self.layers.iter().map(|layer| {
             let mut copy = CuckooLayer::new(layer.spec())?;
             copy.slots_mut().copy_from_slice(layer.slots());
-            layers.push(copy);
-        }
+            Ok::<_, Error>(copy)
+        }))?;
         Ok(CuckooFilter { layers: layers.into_boxed_slice(), ..*self })
     }
 
