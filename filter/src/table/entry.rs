@@ -19,7 +19,6 @@
 
 use super::Addressing;
 use super::bits::low_bits;
-use super::segment::MAX_RUN;
 use crate::error::Error;
 use crate::memory::try_vec;
 
@@ -64,9 +63,6 @@ impl Stamps {
 
 /// The largest count of an entry: nine years of a million additions per second. Further additions are not counted.
 pub const MAX_ENTRY_COUNT: u64 = 1 << 48;
-
-// In the narrowest slots, a digit has one bit.
-const _: () = assert!(MAX_ENTRY_COUNT.ilog2() as usize + 3 <= MAX_RUN, "an entry that no run has room for");
 
 /// The smallest count that is stored as digits.
 pub(super) const MIN_DIGITS_COUNT: u64 = 3;

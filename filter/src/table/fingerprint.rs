@@ -13,7 +13,6 @@
 //! from `2^14` quotients on, and 9 bits from `2^17` to `2^22`.
 
 use super::bits::MAX_WIDTH;
-use super::growth::MAX_DEPTH;
 use super::path::Path;
 use super::segment::{MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, SlotFormat, bytes_of_segment};
 
@@ -27,9 +26,7 @@ const LARGE: u32 = 22;
 /// The largest level of a table of fixed size. It suffices for `10^11` items at 1 %, which take 200 GB: more need
 /// segments of more than [`MAX_BYTES`]. The first item of such a table allocates a directory of pages of 3 MB, in a
 /// millisecond or two. A table that grows has no such limit, and its directory grows with it.
-const MAX_LEVEL: u32 = 34;
-
-const _: () = assert!(MAX_LEVEL - QUOTIENT_BITS - MAX_LOG_GROUPS <= MAX_DEPTH);
+pub(super) const MAX_LEVEL: u32 = 34;
 
 /// The length of the longest fingerprint. A slot also has a terminator.
 const MAX_LENGTH: u32 = MAX_WIDTH - 1;

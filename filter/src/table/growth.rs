@@ -4,7 +4,7 @@ use super::bits::MAX_WIDTH;
 use super::coverage::{Coverage, coverage_of_entries};
 use super::directory::{Bucket as _, Directory};
 use super::entry::{ListedEntry, doubled, halved};
-use super::fingerprint::FIRST_LEVEL;
+use super::fingerprint::{FIRST_LEVEL, MAX_LEVEL};
 use super::path::{Path, bits_of};
 use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment};
 use super::{Addressing, PAGE_BITS, Payload, Table};
@@ -25,6 +25,7 @@ pub(super) const MAX_DEPTH: u32 = 40;
 
 // The segment, the quotient and the fingerprint are different bits of a path.
 const _: () = assert!(MAX_DEPTH + MAX_LOG_GROUPS + QUOTIENT_BITS + MAX_WIDTH <= Path::BITS);
+const _: () = assert!(MAX_LEVEL - QUOTIENT_BITS - MAX_LOG_GROUPS <= MAX_DEPTH);
 
 /// The largest size of the directories of a growing table that is decoded, in bytes. Usual tables have about 60 bytes
 /// of directories per segment.

@@ -35,7 +35,7 @@ use std::ptr::NonNull;
 
 use super::bits::{field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
 use super::directory::Bucket;
-use super::entry::{MIN_DIGITS_COUNT, slot_content, slots_of};
+use super::entry::{MAX_ENTRY_COUNT, MIN_DIGITS_COUNT, slot_content, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
 use crate::arch::{Baseline, Processor, prefetch};
 use crate::array::Bytes;
@@ -61,6 +61,9 @@ pub(super) const MAX_LOG_GROUPS: u32 = 5;
 /// bytes, fill more. All operations pass over a run, and merges compare its entries pairwise, so the limit bounds their
 /// time.
 pub(super) const MAX_RUN: usize = 256;
+
+// In the narrowest slots, a digit has one bit.
+const _: () = assert!(MAX_ENTRY_COUNT.ilog2() as usize + 3 <= MAX_RUN, "an entry that no run has room for");
 
 /// A segment, or the alias of one.
 pub(super) struct Segment {

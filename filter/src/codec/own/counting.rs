@@ -17,8 +17,8 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::header::Preamble;
-use super::section::{MAX_SECTIONS, Section};
-use super::{Stored, table};
+use super::section::{MAX_SECTIONS, Section, Stored};
+use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
 use crate::codec::fields::Fields;

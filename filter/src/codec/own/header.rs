@@ -19,8 +19,7 @@ use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Stored;
-use super::section::sections;
+use super::section::{Stored, sections};
 use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;

@@ -36,11 +36,10 @@ use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::kind::counting::figures::CuckooFigures;
 use crate::memory::{Admit, request, try_append};
-use crate::spec::OwnSpec;
 use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
 use counting::StoredFigures;
 use header::{CHECKSUM_BYTES, Preamble};
-use section::{MAX_SECTIONS, Placed, Section, each_part, section_mut, sections};
+use section::{MAX_SECTIONS, Placed, Stored, each_part, section_mut, sections};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
@@ -71,22 +70,6 @@ const KINDS: [(u8, DecodeRecords); 4] = [
 const fn kind(code: u8, max_record_bytes: usize, decode: DecodeRecords) -> (u8, DecodeRecords) {
     assert!(max_record_bytes <= header::MAX_RECORD_BYTES, "a header without room for its records");
     (code, decode)
-}
-
-/// A filter of our own, as it is stored.
-pub trait Stored {
-    /// Returns the code of its kind in the header.
-    fn code(&self) -> u8;
-    /// Returns its parameters.
-    fn spec(&self) -> &OwnSpec;
-    /// Appends the record of its kind to the header.
-    fn encode_record(&self, header: &mut Vec<u8>);
-    /// Returns its sections, in order.
-    fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS];
-    /// Returns its sections, to change them.
-    fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS];
-    /// Returns the tags that bind chunks to the filter, for each section.
-    fn tags(&self) -> [u64; MAX_SECTIONS];
 }
 
 impl Format for OwnFormat {

@@ -1,13 +1,30 @@
-//! The sections of a stored filter: blocks of bits and tables. Each is divided into [chunks](super::chunk).
+//! Stored filters of our own, and their sections: blocks of bits and tables. Each section is divided into
+//! [chunks](super::chunk).
 
 use std::borrow::Cow;
 
-use super::Stored;
 use crate::error::{DecodeError, Error};
 use crate::memory::Admit;
+use crate::spec::OwnSpec;
 
 /// The maximum number of sections of a filter.
 pub(crate) const MAX_SECTIONS: usize = 2;
+
+/// A filter of our own, as it is stored.
+pub trait Stored {
+    /// Returns the code of its kind in the header.
+    fn code(&self) -> u8;
+    /// Returns its parameters.
+    fn spec(&self) -> &OwnSpec;
+    /// Appends the record of its kind to the header.
+    fn encode_record(&self, header: &mut Vec<u8>);
+    /// Returns its sections, in order.
+    fn sections(&self) -> [Option<&dyn Section>; MAX_SECTIONS];
+    /// Returns its sections, to change them.
+    fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS];
+    /// Returns the tags that bind chunks to the filter, for each section.
+    fn tags(&self) -> [u64; MAX_SECTIONS];
+}
 
 /// A part of a filter that is stored by itself.
 ///
