@@ -1,36 +1,15 @@
 //! Additions: the steps that all commands share which add items to a filter, and create it if it does not exist.
 
 use super::create::{create, expire_at};
+use super::creation::Creation;
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
-use crate::server::{Arg, Context, Keyspace, Server};
+use crate::server::{Arg, Context, Keyspace};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, Hash, InsertOptions, Interrupted};
-
-/// The options of a command that creates filters of a family.
-pub(super) trait Creation: Default {
-    /// Returns the options of a command without any in a stream, whose filters are those of the module that wrote it.
-    fn of_stream() -> Self;
-
-    /// Rejects options that contradict an existing filter.
-    fn check_existing(&self, ctx: &Context, filter: &Filter) -> Result<(), Error>;
-
-    /// Returns false if the filter must exist.
-    fn may_create(&self) -> bool;
-
-    /// Returns the parameters of the filter to create, with defaults from the configuration.
-    fn params(&self, server: &Server) -> Result<CreateParams, Error>;
-
-    /// Returns the time at which the key of a new filter expires, in milliseconds since 1970.
-    fn expires_at(&self) -> Option<i64>;
-
-    /// Returns the arguments of the RESERVE that repeats the creation of a filter of our own on replicas, with `expiry`
-    /// after those that it requires.
-    fn replicated(filter: &Filter, expiry: Vec<String>) -> Vec<String>;
-}
+use oxbloom_filter::internals::{Hash, InsertOptions, Interrupted};
 
 /// What additions did to a filter.
 #[derive(Clone, Copy, Default)]

@@ -1,8 +1,7 @@
 //! Creates filters from parameters, here and on replicas. (BF.MERGE and BF.LOADCHUNK create filters from existing
 //! data.)
 
-use super::adding::Creation;
-use super::bloom::redisbloom;
+use super::creation::Creation;
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
@@ -48,7 +47,7 @@ pub(super) fn create<'k, O: Creation>(
 ) -> Result<Keyspace<'k>, Error> {
     let filter = admission::new_filter(ctx, params)?;
     if !filter.kind().is_own() {
-        return create_empty(ctx, name, key, filter);
+        return create_empty::<O>(ctx, name, key, filter);
     }
     let expiry = options.expires_at().map_or(Vec::new(), |time| vec!["PXAT".to_owned(), time.to_string()]);
     let arguments = O::replicated(&filter, expiry);
@@ -77,15 +76,15 @@ pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: 
     keyspace.notify_expire(ctx, name);
 }
 
-/// Sets the empty filter of a key. Replicates its header, which has all parameters, or for a valkey filter the command
-/// with which valkey-bloom replicates it.
-pub(super) fn create_empty<'k>(
+/// Sets the empty filter of a key. Replicates its header, which has all parameters, or for a filter of another project the
+/// command with which that replicates it.
+pub(super) fn create_empty<'k, O: Creation>(
     ctx: &Context,
     name: Arg,
     key: WriteKey<'k>,
     filter: Filter,
 ) -> Result<Keyspace<'k>, Error> {
-    if let Some(arguments) = redisbloom::valkey_creation(&filter) {
+    if let Some(arguments) = O::replicated_foreign(&filter) {
         let arguments: Vec<_> = arguments.iter().map(|argument| ctx.string(argument)).collect();
         let keyspace = key.create(filter)?;
         let arguments: Vec<_> = arguments.iter().map(OwnedString::as_arg).collect();

@@ -8,7 +8,8 @@
 //!  bloom, cuckoo            the families
 //!  declaration              the declaration of a command, and how it is registered
 //!  option_row               an option of a command, and how options are parsed
-//!  create, adding           creating a filter; adding items to it
+//!  creation, create         what a family tells about its filters; creating one
+//!  adding                   adding items to a filter
 //!  query, counting          look-ups; removals and counts
 //!  dump, import             dumps in chunks; copies of filters of another module on the same server
 //!  items, item_flags        the items of a command, and one flag for each
@@ -19,6 +20,7 @@ mod adding;
 mod bloom;
 mod counting;
 mod create;
+mod creation;
 mod cuckoo;
 mod declaration;
 mod dump;

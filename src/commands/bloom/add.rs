@@ -6,8 +6,9 @@
 use super::option_rows;
 use super::options::Options;
 use super::redisbloom;
-use crate::commands::adding::{self, Change, Creation as _, insert_batch, insert_in_batches};
+use crate::commands::adding::{self, Change, insert_batch, insert_in_batches};
 use crate::commands::create::create_new;
+use crate::commands::creation::Creation as _;
 use crate::commands::item_flags::ItemFlags;
 use crate::commands::items::{Arguments, Items, replicate};
 use crate::commands::replication::{Changed, Replay};

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  option_rows, options   the options, one row each; what they mean together
+//!  creation               the filters that they create
 //!  redisbloom             commands of RedisBloom's stream, parsed as RedisBloom parses them
 //!  reserve, add           BF.RESERVE, BF.ADD, BF.MADD, BF.INSERT
 //!  packed, packing        the commands on packed items
@@ -13,6 +14,7 @@
 //! To add a command, add its [`Verb`], its row here, and its handler.
 
 mod add;
+mod creation;
 mod dump;
 mod info;
 mod load;

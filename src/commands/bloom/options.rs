@@ -1,21 +1,15 @@
 //! What the options of a command on Bloom filters mean together: the filter to create, or how to add items.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 
-use super::option_rows::OPTIONS;
-use super::redisbloom;
-use crate::commands::adding::Creation;
-use crate::commands::option_row;
 use crate::commands::query::time_for;
 use crate::configuration;
-use crate::configuration::bloom::BloomLayout;
-use crate::family::Dialect;
+use crate::configuration::bloom::{BloomLayout, RedisBloomVersion};
 use crate::reply_error::Error;
 use crate::server::{Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
-    CreateParams, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FIXED_SEED, FilterKind, Growth, InsertOptions,
-    Layout, OnDuplicate, SEED_BYTES, Window,
+    CreateParams, DEFAULT_SLICES, ErrorRate, FilterKind, InsertOptions, OnDuplicate, SEED_BYTES, Window,
 };
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
@@ -97,33 +91,39 @@ impl From<BloomLayout> for AskedKind {
 pub(super) struct AskedKinds([bool; AskedKind::ALL.len()]);
 
 impl AskedKinds {
-    fn has(self, kind: AskedKind) -> bool {
+    pub(super) fn has(self, kind: AskedKind) -> bool {
         self.0[kind as usize]
     }
 
-    fn iter(self) -> impl DoubleEndedIterator<Item = AskedKind> {
+    pub(super) fn iter(self) -> impl DoubleEndedIterator<Item = AskedKind> {
         AskedKind::ALL.into_iter().filter(move |&kind| self.has(kind))
     }
 }
 
-/// Returns the seed of a new valkey filter: a random one, unless the configuration says otherwise.
-fn valkey_seed(server: &Server) -> [u8; SEED_BYTES] {
-    let mut seed = FIXED_SEED;
-    if !configuration::bloom::uses_random_seeds() {
-        return seed;
-    }
-    seed.as_chunks_mut().0.iter_mut().for_each(|word| *word = server.random().to_le_bytes());
-    seed
-}
+/// The maximum error rate of filters in Redis 8.
+const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
 impl Options {
+    /// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
+    pub(super) fn of_redisbloom(mut self) -> Options {
+        self.error_rate = match configuration::bloom::redisbloom_version() {
+            RedisBloomVersion::RedisBloom2 => self.error_rate,
+            RedisBloomVersion::Redis8 => {
+                let rate = self.error_rate.unwrap_or_else(configuration::bloom::error_rate);
+                Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
+            }
+        };
+        self.kinds.0[AskedKind::Classic as usize] = true;
+        self
+    }
+
     pub(super) fn ask_for(&mut self, kind: AskedKind) -> Result<(), Error> {
         self.kinds.0[kind as usize] = true;
         Ok(())
     }
 
     /// Returns the window of the filter, or `None` if it does not forget.
-    fn window(&self) -> Result<Option<Window>, Error> {
+    pub(super) fn window(&self) -> Result<Option<Window>, Error> {
         let &Options { window: length, slices, refresh, rolling, .. } = self;
         let window = Window { length, slices: slices.unwrap_or(DEFAULT_SLICES), refresh, rolling };
         let forgets = self.kinds.has(AskedKind::Windowed);
@@ -131,7 +131,7 @@ impl Options {
     }
 
     /// Rejects a time to live that a filter with this window does not support.
-    fn check_ttl(&self, window: Option<Window>) -> Result<(), Error> {
+    pub(super) fn check_ttl(&self, window: Option<Window>) -> Result<(), Error> {
         let Some(ttl) = self.ttl else { return Ok(()) };
         match window {
             Some(Window { length: Some(length), rolling: false, .. }) if ttl <= length => Ok(()),
@@ -142,7 +142,7 @@ impl Options {
 
     /// Returns the kind of the filter: the one that the options ask for, or that of the configuration. Only the first
     /// kind, [`Native`](AskedKind::Native), may be combined with another.
-    fn kind(&self) -> AskedKind {
+    pub(super) fn kind(&self) -> AskedKind {
         self.kinds.iter().next_back().unwrap_or_else(|| configuration::bloom::layout().into())
     }
 
@@ -152,7 +152,7 @@ impl Options {
     }
 
     /// Rejects options that exclude each other.
-    fn check_contradictions(&self, kind: AskedKind) -> Result<(), Error> {
+    pub(super) fn check_contradictions(&self, kind: AskedKind) -> Result<(), Error> {
         let asks_for_growth = self.expansion.is_some() || self.nonscaling;
         let contradictions = [
             (self.rolling && asks_for_growth, Error::RollingGrows),
@@ -167,7 +167,7 @@ impl Options {
     }
 
     /// Rejects a filter that cannot grow as far as the options demand. A master has checked that.
-    fn check_scale(&self, server: &Server, params: &CreateParams) -> Result<(), Error> {
+    pub(super) fn check_scale(&self, server: &Server, params: &CreateParams) -> Result<(), Error> {
         let Some(items) = self.scales_to.filter(|_| !server.is_replicated_or_loading()) else { return Ok(()) };
         let limit = configuration::filter_memory_limit();
         match params.predict(items.get()) {
@@ -193,82 +193,5 @@ impl Options {
         let ttl = self.ttl.map(|ttl| ("TTL", ttl.get() / 1000));
         let options = std::iter::once(("AT", time)).chain(ttl);
         options.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
-    }
-}
-
-impl Creation for Options {
-    fn of_stream() -> Options {
-        redisbloom::defaults()
-    }
-
-    /// Capacity, error rate, growth and expiration only apply to the creation: clients repeat them with every command. In
-    /// valkey-bloom's dialect, so does a valkey filter's seed.
-    fn check_existing(&self, ctx: &Context, filter: &Filter) -> Result<(), Error> {
-        // The window is compared below, with its parameters.
-        if self.kinds.iter().any(|asked| asked != AskedKind::Windowed && !asked.is_kind_of(filter)) {
-            return Err(Error::OtherKind);
-        }
-        let has_other_valkey_seed = self.valkey_seed.is_some() && self.valkey_seed != filter.valkey_seed();
-        if self.seed.is_some() && self.seed != filter.seed()
-            || has_other_valkey_seed && ctx.dialect() == Dialect::RedisBloom
-        {
-            return Err(Error::OtherSeed);
-        }
-        let window = filter.parameters().window;
-        let is_like = |window: Window| {
-            self.window.is_none_or(|length| window.length == Some(length))
-                && self.slices.is_none_or(|slices| window.slices == slices)
-                && (window.refresh || !self.refresh)
-                && (window.rolling || !self.rolling)
-        };
-        if self.kinds.has(AskedKind::Windowed) && !window.is_some_and(is_like) {
-            return Err(Error::OtherWindow);
-        }
-        self.check_ttl(window)
-    }
-
-    fn may_create(&self) -> bool {
-        !self.nocreate
-    }
-
-    fn params(&self, server: &Server) -> Result<CreateParams, Error> {
-        let window = self.window()?;
-        self.check_ttl(window)?;
-        let kind = self.kind();
-        self.check_contradictions(kind)?;
-        let seed = || self.seed.unwrap_or_else(|| server.random());
-        let params = CreateParams {
-            capacity: self.capacity.unwrap_or_else(configuration::bloom::initial_size),
-            error_rate: self.error_rate.unwrap_or_else(configuration::bloom::error_rate),
-            growth: match self.expansion {
-                _ if self.nonscaling || self.rolling => Growth::Fixed,
-                None => configuration::bloom::growth(),
-                Some(factor) => NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By),
-            },
-            layout: match kind {
-                AskedKind::Native => Layout::Native { seed: seed() },
-                AskedKind::Counting => Layout::Counting { seed: seed() },
-                AskedKind::Windowed => Layout::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
-                AskedKind::Classic => {
-                    Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
-                }
-                AskedKind::Valkey => Layout::Valkey {
-                    seed: self.valkey_seed.unwrap_or_else(|| valkey_seed(server)),
-                    tightening: self.tightening.unwrap_or_else(configuration::bloom::tightening_ratio),
-                },
-            },
-        };
-        self.check_scale(server, &params)?;
-        Ok(params)
-    }
-
-    fn expires_at(&self) -> Option<i64> {
-        self.expires_at
-    }
-
-    fn replicated(filter: &Filter, expiry: Vec<String>) -> Vec<String> {
-        let parameters = filter.parameters();
-        let required = [parameters.error_rate.to_string(), parameters.capacity.to_string()];
-        required.into_iter().chain(expiry).chain(option_row::replicated(OPTIONS, filter)).collect()
     }
 }

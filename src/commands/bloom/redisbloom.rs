@@ -12,21 +12,17 @@
 //! later BF.INSERT as its clients sent them. These are recognized by the options that RedisBloom does not have; those
 //! without such an option are parsed like RedisBloom's, with numbers such as `+100` that only valkey-bloom accepts.
 
-use super::options::{AskedKind, Options};
+use super::options::Options;
 use crate::commands::option_row::positive;
 use crate::configuration;
 use crate::configuration::bloom::RedisBloomVersion;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
-use oxbloom_filter::Filter;
 use oxbloom_filter::internals::ErrorRate;
 
 /// The maximum number of arguments of RedisBloom's BF.RESERVE, its name included. Ours has more: see
 /// [`replicated`](crate::commands::option_row::replicated).
 const MAX_RESERVE: usize = 7;
-
-/// The maximum error rate of filters in Redis 8.
-const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
 /// Returns true if oxbloom wrote this BF.RESERVE.
 pub(super) fn is_our_reserve(args: Args) -> bool {
@@ -42,41 +38,19 @@ pub(super) fn is_our_insert(args: Args) -> bool {
     args.at(2).is("AT") || options.any(|arg| VALKEY_OPTIONS.into_iter().any(|option| arg.is(option)))
 }
 
-/// Returns the arguments of the BF.INSERT with which valkey-bloom replicates the creation of a filter, if it is a valkey
-/// filter.
-pub(in crate::commands) fn valkey_creation(filter: &Filter) -> Option<Vec<Vec<u8>>> {
-    let (seed, tightening) = (filter.valkey_seed()?, filter.tightening()?);
-    let parameters = filter.parameters();
-    let mut arguments = Vec::new();
-    let mut push = |name: &str, value: &[u8]| arguments.extend([name.as_bytes().to_vec(), value.to_vec()]);
-    push("CAPACITY", parameters.capacity.to_string().as_bytes());
-    push("ERROR", parameters.error_rate.to_string().as_bytes());
-    push("TIGHTENING", tightening.get().to_string().as_bytes());
-    push("SEED", &seed);
-    match filter.expansion() {
-        None => arguments.push(b"NONSCALING".to_vec()),
-        Some(expansion) => push("EXPANSION", expansion.to_string().as_bytes()),
-    }
-    Some(arguments)
-}
-
-/// Returns the options of a filter that a command without options creates.
-pub(super) fn defaults() -> Options {
-    of_version(Options::default())
-}
-
 /// Parses `BF.RESERVE key error_rate capacity …`. As in RedisBloom, unknown arguments are ignored, and the key is also
 /// searched for options.
 pub(super) fn reserve(args: Args) -> Result<Options, Error> {
     let mut from_key = args.from(1).iter();
     let expansion = from_key.find(|arg| arg.is("EXPANSION")).map(|_| expansion(from_key.next())).transpose()?;
-    Ok(of_version(Options {
+    let options = Options {
         error_rate: Some(args.at(2).float().and_then(ErrorRate::new).ok_or(Error::BadErrorRate)?),
         capacity: Some(args.at(3).integer().and_then(positive).ok_or(Error::BadCapacity)?),
         expansion,
         nonscaling: args.from(1).iter().any(|arg| arg.is("NONSCALING")),
         ..Options::default()
-    }))
+    };
+    Ok(options.of_redisbloom())
 }
 
 /// Parses `BF.INSERT key … ITEMS item …`. As in RedisBloom, options are recognized by their first one to three letters,
@@ -93,7 +67,7 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
         };
         let letter = |index: usize| args.at(name).bytes().get(index).map_or(0, u8::to_ascii_lowercase);
         match [letter(0), letter(1), letter(2)] {
-            [b'i', ..] => return Ok((of_version(options), args.from(next))),
+            [b'i', ..] => return Ok((options.of_redisbloom(), args.from(next))),
             [b'c', ..] => {
                 options.capacity = Some(value()?.loose_integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
             }
@@ -107,19 +81,6 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
         }
     }
     Err(Error::WrongArity)
-}
-
-/// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
-fn of_version(mut options: Options) -> Options {
-    let _ = options.ask_for(AskedKind::Classic);
-    let error_rate = match configuration::bloom::redisbloom_version() {
-        RedisBloomVersion::RedisBloom2 => options.error_rate,
-        RedisBloomVersion::Redis8 => {
-            let rate = options.error_rate.unwrap_or_else(configuration::bloom::error_rate);
-            Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
-        }
-    };
-    Options { error_rate, ..options }
 }
 
 /// Parses an expansion. RedisBloom truncates it to 32 bits. If that yields 0, a filter of Redis 8 does not grow, and a

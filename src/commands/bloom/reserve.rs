@@ -32,7 +32,7 @@ fn reserve_like(ctx: &Context, keyspace: Keyspace, name: Arg, other: Arg) -> Res
     let (_, mut sources) = keys.filters();
     let filter = admission::like(ctx, sources.next().ok_or(Error::NotFound)?)?;
     drop(sources);
-    let mut keyspace = create_empty(ctx, name, keys.close_sources(), filter)?;
+    let mut keyspace = create_empty::<Options>(ctx, name, keys.close_sources(), filter)?;
     keyspace.notify_changed(ctx, name, Verb::Reserve);
     ctx.reply_ok();
     Ok(())

@@ -6,8 +6,7 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 
-use super::redisbloom;
-use crate::commands::adding::Creation;
+use crate::commands::creation::Creation;
 use crate::commands::declaration::{Argument, ArgumentKind};
 use crate::commands::items::ITEMS;
 use crate::commands::option_row::{self, Given, OptionRow, expiry_row, positive, row, set, switch_on};
@@ -147,9 +146,16 @@ pub(super) fn parse_insert<'a>(ctx: &Context, args: Args<'a>) -> Result<(Options
     if items.is_empty() { Err(Error::WrongArity) } else { Ok((options, items)) }
 }
 
+impl Options {
+    /// Makes the filter one of RedisBloom's.
+    pub(super) fn of_redisbloom(self) -> Options {
+        Options { layout: Some(CuckooLayout::Classic), ..self }
+    }
+}
+
 impl Creation for Options {
     fn of_stream() -> Options {
-        redisbloom::of_stream(Options::default())
+        Options::default().of_redisbloom()
     }
 
     fn check_existing(&self, _: &Context, filter: &Filter) -> Result<(), Error> {

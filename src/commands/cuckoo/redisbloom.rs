@@ -5,7 +5,6 @@
 
 use super::options::Options;
 use crate::commands::option_row::positive;
-use crate::configuration::cuckoo::CuckooLayout;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
 
@@ -26,13 +25,14 @@ pub(super) fn reserve(args: Args) -> Result<Options, Error> {
         let mut found = args.from(1).iter().skip_while(|arg| !arg.is(name)).skip(1);
         found.next().and_then(Arg::integer)
     };
-    Ok(of_stream(Options {
+    let options = Options {
         capacity: Some(args.at(2).integer().and_then(positive).ok_or(Error::InsertBadCapacity)?),
         bucket_size: number("BUCKETSIZE").and_then(|number| u16::try_from(number).ok()),
         max_iterations: number("MAXITERATIONS").and_then(|number| u16::try_from(number).ok()),
         expansion: number("EXPANSION").and_then(|number| u32::try_from(number).ok()),
         ..Options::default()
-    }))
+    };
+    Ok(options.of_redisbloom())
 }
 
 /// Parses `CF.INSERT key … ITEMS item …`. As in RedisBloom, options are recognized by their first letter, and the last
@@ -44,7 +44,7 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
         let name = next;
         next += 1;
         match args.at(name).bytes().first().map(u8::to_ascii_lowercase) {
-            Some(b'i') => return Ok((of_stream(options), args.from(next))),
+            Some(b'i') => return Ok((options.of_redisbloom(), args.from(next))),
             Some(b'c') if next < args.len() => {
                 options.capacity = Some(args.at(next).integer().and_then(positive).ok_or(Error::InsertBadCapacity)?);
                 next += 1;
@@ -54,10 +54,4 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
         }
     }
     Err(Error::WrongArity)
-}
-
-/// Makes the filter one of RedisBloom's.
-pub(super) fn of_stream(mut options: Options) -> Options {
-    options.layout = Some(CuckooLayout::Classic);
-    options
 }
