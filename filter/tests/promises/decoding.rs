@@ -321,6 +321,8 @@ fn a_forged_chunk_cannot_leave_its_layer() {
     let (last, bits) = (u64::MAX - 63, [0xFF; 64]);
     let wrapped = forged(&copy, last, &bits);
     assert_rejected(&mut copy, 0, &wrapped, "an offset that overflows");
+    let moved = forged(&copy, 0, &bits);
+    assert_rejected(&mut copy, chunk::FIRST_CHUNK_CURSOR + 128, &moved, "at another block");
 
     // The same forgery is accepted at the right position.
     let bytes = forged(&copy, first - 64, &[0xFF; 64]);

@@ -274,7 +274,8 @@ impl Kind for WindowedFilter {
         let stamps = Stamps { forgotten: 0, span: window.span() };
         let expected = Table::new(self.expected.addressing(), Payload::Slice(stamps))?;
         let slices = Slices::new(window, self.capacity)?;
-        WindowedFilter { slices, expected, overflow: None, history: 0, ..*self }.admitted(admit)
+        WindowedFilter { slices, expected, overflow: None, sweep_positions: [0; 2], history: 0, ..*self }
+            .admitted(admit)
     }
 
     fn try_clone(&self) -> Result<WindowedFilter, Error> {
