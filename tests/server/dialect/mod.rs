@@ -3,6 +3,7 @@
 //! `replies.tsv` has commands, each with the reply of valkey-bloom in RESP2, and in RESP3 if it only reads. They come from
 //! a module that was put together from published parts of valkey-bloom 1.0.
 
+use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, error, run};
 
@@ -57,11 +58,16 @@ fn replies_are_those_of_valkey_bloom() {
     let arguments = "dialect valkey-bloom layout valkey filter-memory-limit 134217728 bloom-use-random-seed no";
     let server = Setup::oxbloom().module_arguments(arguments).start();
     let (mut resp2, mut resp3) = (Wire::resp2(&server), Wire::resp3(&server));
+    // Servers before 7.0 do not offer RESP3 to modules, and quote unknown commands in another way.
+    let (protocols, left_out) = if server_version() >= (7, 0) { (2, "#") } else { (1, "BF.FOO") };
     let mut differing = Vec::new();
     for line in include_str!("replies.tsv").lines().skip(1).filter(|line| !line.starts_with('#')) {
+        if line.starts_with(left_out) {
+            continue;
+        }
         let (command, replies) = line.split_once('\t').unwrap();
         let intended = INTENDED.iter().find(|(differing, ..)| *differing == command);
-        for (client, theirs) in [&mut resp2, &mut resp3].into_iter().zip(replies.split('\t')) {
+        for (client, theirs) in [&mut resp2, &mut resp3].into_iter().zip(replies.split('\t')).take(protocols) {
             let has_reply = !theirs.is_empty();
             let ours = if has_reply { shown(&client.run_words(&words(command))) } else { continue };
             let is_right = intended.map_or(ours == theirs, |(_, start, _)| ours != theirs && ours.starts_with(start));
@@ -89,5 +95,6 @@ fn options_are_checked_in_order_and_limits_are_named() {
     assert_eq!(error(&mut client, "BF.RESERVE key 0.01 100000000"), out_of_memory);
     // Commands on cuckoo filters have no other dialect.
     assert_eq!(error(&mut client, "CF.RESERVE cuckoo x"), "Bad capacity");
-    assert_eq!(Wire::resp3(&server).run("CF.ADD cuckoo a"), Reply::Boolean(true));
+    let added = Wire::resp3(&server).run("CF.ADD cuckoo a");
+    assert_eq!(added, if server_version() >= (7, 0) { Reply::Boolean(true) } else { Reply::Integer(1) });
 }
