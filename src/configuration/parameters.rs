@@ -39,11 +39,12 @@ pub(crate) fn register(ctx: &Context) -> bool {
 /// The number that valkey-bloom's name of a setting shows if nobody used it.
 const UNUSED: i64 = -1;
 
-impl<T> SecondName<T> {
+impl SecondName {
     /// Uses valkey-bloom's name to set a setting. The error means that the configuration file gives both names, with
     /// different values: the server applies our own name first.
-    fn take<V: PartialEq>(&self, value: V, current: V, before_file: V) -> Result<(), ()> {
-        if IS_LOADING.load(Ordering::Relaxed) && current != before_file && current != value {
+    fn take(&self, value: u64, current: u64) -> Result<(), ()> {
+        let is_set = IS_LOADING.load(Ordering::Relaxed) && current != self.before_file.load(Ordering::Relaxed);
+        if is_set && current != value {
             return Err(());
         }
         self.is_used.store(true, Ordering::Relaxed);
@@ -126,7 +127,7 @@ impl Fraction {
 
 impl Number {
     fn register(&'static self, ctx: &Context) -> bool {
-        self.second_name.before_file.store(self.get(), Ordering::Relaxed);
+        self.second_name.before_file.store(self.get() as u64, Ordering::Relaxed);
         let unit = if self.is_size { raw::REDISMODULE_CONFIG_MEMORY } else { 0 };
         let Registration { name, flags } = Registration::of(self.naming);
         let first = Registration { name, flags: flags | unit };
@@ -237,11 +238,10 @@ unsafe extern "C" fn set_second_number(
             number.second_name.is_used.store(false, Ordering::Relaxed);
             return OK;
         }
-        let before_file = number.second_name.before_file.load(Ordering::Relaxed);
         let result = if value < number.min {
             Err(format!("must be at least {}", number.min))
         } else {
-            let taken = number.second_name.take(value, number.get(), before_file);
+            let taken = number.second_name.take(value as u64, number.get() as u64);
             taken.map(|()| number.set(value)).map_err(|()| number.naming.conflict())
         };
         // SAFETY: the server hands over a place for the message.
@@ -324,10 +324,10 @@ unsafe extern "C" fn set_second_fraction(
             fraction.second_name.is_used.store(false, Ordering::Relaxed);
             return OK;
         }
-        let before_file = f64::from_bits(fraction.second_name.before_file.load(Ordering::Relaxed));
         let value = value.float().and_then(ErrorRate::new).ok_or(Fraction::RANGE.to_owned());
         let result = value.and_then(|value| {
-            let taken = fraction.second_name.take(value.get(), fraction.get().get(), before_file);
+            let [value_bits, current] = [value, fraction.get()].map(|rate| rate.get().to_bits());
+            let taken = fraction.second_name.take(value_bits, current);
             taken.map(|()| fraction.set(value)).map_err(|()| fraction.naming.conflict())
         });
         // SAFETY: the server hands over a place for the message.

@@ -41,17 +41,17 @@ impl Naming {
     }
 }
 
-/// The state of valkey-bloom's name of a setting.
-pub(super) struct SecondName<T> {
+/// The state of valkey-bloom's name of a setting. Values are bits.
+pub(super) struct SecondName {
     /// True if the setting was last set by this name.
     pub(super) is_used: AtomicBool,
     /// The value that the setting had before the server applied its configuration file.
-    pub(super) before_file: T,
+    pub(super) before_file: AtomicU64,
 }
 
-impl<T> SecondName<T> {
-    pub(super) const fn new(before_file: T) -> SecondName<T> {
-        SecondName { is_used: AtomicBool::new(false), before_file }
+impl SecondName {
+    const fn new() -> SecondName {
+        SecondName { is_used: AtomicBool::new(false), before_file: AtomicU64::new(0) }
     }
 }
 
@@ -63,13 +63,13 @@ pub(super) struct Number {
     /// True if the value may be a size such as `1gb`.
     pub(super) is_size: bool,
     pub(super) value: AtomicI64,
-    pub(super) second_name: SecondName<AtomicI64>,
+    pub(super) second_name: SecondName,
 }
 
 impl Number {
     pub(super) const fn new(naming: Naming, default: i64, min: i64, max: i64) -> Number {
-        let second_name = SecondName::new(AtomicI64::new(default));
-        Number { naming, min, max, is_size: false, value: AtomicI64::new(default), second_name }
+        let value = AtomicI64::new(default);
+        Number { naming, min, max, is_size: false, value, second_name: SecondName::new() }
     }
 
     /// Returns a setting whose value may be a size such as `1gb`.
@@ -96,15 +96,14 @@ pub(super) struct Fraction {
     pub(super) naming: Naming,
     /// The bits of the value.
     pub(super) value: AtomicU64,
-    pub(super) second_name: SecondName<AtomicU64>,
+    pub(super) second_name: SecondName,
 }
 
 impl Fraction {
     pub(super) const RANGE: &str = "must be a number above 0 and below 1";
 
     pub(super) const fn new(naming: Naming, default: ErrorRate) -> Fraction {
-        let default = default.get().to_bits();
-        Fraction { naming, value: AtomicU64::new(default), second_name: SecondName::new(AtomicU64::new(default)) }
+        Fraction { naming, value: AtomicU64::new(default.get().to_bits()), second_name: SecondName::new() }
     }
 
     pub(super) fn get(&self) -> ErrorRate {

@@ -1,4 +1,4 @@
-//! What was aimed at, and the table that compares it with what was measured.
+//! The goals, and the table that compares them with the measurements.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ struct Goal {
     at_most: f64,
 }
 
-/// A name for rows, and parts of their titles, of which each row has one.
+/// A name for rows. The title of each row has one of the parts.
 type Rows = (&'static str, &'static [&'static str]);
 
 const ONE: Rows = ("one item in a command", &["pipelined", "50 connections"]);
@@ -152,7 +152,7 @@ impl Goal {
     }
 }
 
-/// Returns a row for each goal of which something was measured.
+/// Returns a row for each goal that has measurements.
 pub(crate) fn markdown(tables: &[Table]) -> String {
     let mut page = "| | table | figure | measured | goal | |\n|---|---|---|--:|--:|---|\n".to_owned();
     for goal in GOALS {

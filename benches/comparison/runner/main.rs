@@ -48,7 +48,7 @@ fn main() {
     }
 }
 
-/// Replaces the sections of a page, each of which stands between two markers.
+/// Replaces the sections of a page. Each stands between two markers.
 fn fill_in(page: &str, sections: &[(String, String)]) {
     let path = testkit::repository().join(page);
     let mut text = fs::read_to_string(&path).expect("a page");

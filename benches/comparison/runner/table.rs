@@ -62,7 +62,7 @@ pub(crate) struct Row {
     values: Vec<Series>,
 }
 
-/// What one run measured on one kind of filter.
+/// The measurements of one run on one kind of filter.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     /// The name by which `ONLY` chooses the table, and by which a page shows it.

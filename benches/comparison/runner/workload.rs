@@ -91,7 +91,7 @@ pub(crate) enum Items {
     Absent,
 }
 
-/// What is measured of each step.
+/// The figure that is measured for each step.
 #[derive(Clone, Copy)]
 pub(crate) enum Quantity {
     /// The processor time of the whole server, per item.

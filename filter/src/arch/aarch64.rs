@@ -2,7 +2,7 @@
 
 use super::Processor;
 
-/// What every processor of this architecture has.
+/// The operations of every processor of this architecture.
 #[derive(Clone, Copy)]
 pub(crate) struct Baseline;
 

@@ -11,7 +11,7 @@ use super::Processor;
 use crate::hash::Hash;
 use crate::line::Line;
 
-/// What every processor of this architecture has.
+/// The operations of every processor of this architecture.
 #[derive(Clone, Copy)]
 pub(crate) struct Baseline;
 
@@ -51,7 +51,7 @@ macro_rules! with_features {
 }
 pub(crate) use with_features;
 
-/// What processors with AVX2 and BMI2 have. Only functions that are compiled for these processors can call
+/// The operations of processors with AVX2 and BMI2. Only functions that are compiled for these processors can call
 /// [`with_avx2`], which is the only way to get it.
 #[derive(Clone, Copy)]
 struct Avx2;

@@ -91,6 +91,10 @@ impl From<BloomLayout> for AskedKind {
 pub(super) struct AskedKinds([bool; AskedKind::ALL.len()]);
 
 impl AskedKinds {
+    fn add(&mut self, kind: AskedKind) {
+        self.0[kind as usize] = true;
+    }
+
     pub(super) fn has(self, kind: AskedKind) -> bool {
         self.0[kind as usize]
     }
@@ -113,12 +117,13 @@ impl Options {
                 Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
             }
         };
-        self.kinds.0[AskedKind::Classic as usize] = true;
+        self.kinds.add(AskedKind::Classic);
         self
     }
 
+    /// Asks for a kind, as the last step of setting an option.
     pub(super) fn ask_for(&mut self, kind: AskedKind) -> Result<(), Error> {
-        self.kinds.0[kind as usize] = true;
+        self.kinds.add(kind);
         Ok(())
     }
 

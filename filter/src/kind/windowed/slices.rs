@@ -101,7 +101,7 @@ pub struct Slices {
     ended_early: u64,
 }
 
-/// What is remembered at a time.
+/// The remembered slices and items at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The filter's time, in milliseconds since 1970.
