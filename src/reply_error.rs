@@ -84,8 +84,8 @@ macro_rules! errors {
         }
 
         impl Error {
-            /// Returns the text of the reply in a dialect, without the leading minus, and with the usual names of commands
-            /// and settings: [`named`] shows it with those on this server.
+            /// Returns the text of the reply in a dialect, without the leading minus, and with the usual names of
+            /// commands and settings: [`named`] shows it with those on this server.
             fn text_in(self, dialect: Dialect) -> &'static CStr {
                 match self {
                     $($(Error::$name $(($value))? => in_dialect!(dialect, $text $(, $other)?),)*)*
@@ -247,8 +247,8 @@ errors! {
     }
 }
 
-/// Returns valkey-bloom's text for lack of memory, or the server's own, with which a server that has reached `maxmemory`
-/// rejects valkey-bloom's commands.
+/// Returns valkey-bloom's text for lack of memory, or the server's own, with which a server that has reached
+/// `maxmemory` rejects valkey-bloom's commands.
 fn valkey_memory(limit: Limit) -> &'static CStr {
     match limit {
         Limit::Server => c"OOM command not allowed when used memory > 'maxmemory'.",

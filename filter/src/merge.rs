@@ -108,7 +108,8 @@ impl Filter {
         if is_replaced { self.table_bytes() } else { 0 }
     }
 
-    /// Returns the bytes of this filter's tables. A merge combines tables entry by entry, which takes longer than blocks.
+    /// Returns the bytes of this filter's tables. A merge combines tables entry by entry, which takes longer than
+    /// blocks.
     #[doc(hidden)]
     pub fn table_bytes(&self) -> u64 {
         for_each_kind!(self.content(), filter => filter.table_bytes()) as u64

@@ -21,8 +21,8 @@ pub(super) struct Change {
 }
 
 /// Adds items to the filter of a key. Creates the filter if it does not exist, unless the options forbid it. `insert`
-/// inserts the items, and replicates those that changed the filter; it keeps its error, if any. Then watchers and listeners
-/// are notified.
+/// inserts the items, and replicates those that changed the filter; it keeps its error, if any. Then watchers and
+/// listeners are notified.
 ///
 /// Always inlined, so that BF.ADD pays only for the steps that it needs.
 #[inline(always)]

@@ -16,8 +16,8 @@ pub(super) fn del(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), E
     remove(ctx, keyspace, args, None)
 }
 
-/// Removes the item of a command that has one. `missing` is the error if the key does not exist, or `None` if the item is
-/// only absent then.
+/// Removes the item of a command that has one. `missing` is the error if the key does not exist, or `None` if the item
+/// is only absent then.
 pub(super) fn remove(ctx: &Context, mut keyspace: Keyspace, args: Args, missing: Option<Error>) -> Result<(), Error> {
     let name = args.at(1);
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;

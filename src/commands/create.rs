@@ -35,9 +35,10 @@ pub(super) fn create_new<O: Creation>(ctx: &Context, keyspace: Keyspace, name: A
     Ok(())
 }
 
-/// Creates the filter of a key that has none, with the parameters that follow from the options. Replicates every parameter, since replicas may have other defaults and
-/// cannot know the seed. RedisBloom can apply the command for a classic filter, and rejects the one for a native
-/// filter. If the key is to expire, the caller must [set the time](expire_at) afterwards.
+/// Creates the filter of a key that has none, with the parameters that follow from the options. Replicates every
+/// parameter, since replicas may have other defaults and cannot know the seed. RedisBloom can apply the command for a
+/// classic filter, and rejects the one for a native filter. If the key is to expire, the caller must [set the
+/// time](expire_at) afterwards.
 pub(super) fn create<'k, O: Creation>(
     ctx: &Context,
     name: Arg,
@@ -76,8 +77,8 @@ pub(super) fn expire_at(ctx: &Context, mut keyspace: Keyspace, name: Arg, time: 
     keyspace.notify_expire(ctx, name);
 }
 
-/// Sets the empty filter of a key. Replicates its header, which has all parameters, or for a filter of another project the
-/// command with which that replicates it.
+/// Sets the empty filter of a key. Replicates its header, which has all parameters, or for a filter of another project
+/// the command with which that replicates it.
 pub(super) fn create_empty<'k, O: Creation>(
     ctx: &Context,
     name: Arg,

@@ -26,8 +26,8 @@ pub(super) trait Creation: Default {
     /// after those that it requires.
     fn replicated(filter: &Filter, expiry: Vec<String>) -> Vec<String>;
 
-    /// Returns the arguments of the INSERT that repeats the creation of a filter of another project on replicas, or `None`
-    /// if its header does.
+    /// Returns the arguments of the INSERT that repeats the creation of a filter of another project on replicas, or
+    /// `None` if its header does.
     fn replicated_foreign(_filter: &Filter) -> Option<Vec<Vec<u8>>> {
         None
     }

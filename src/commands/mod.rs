@@ -1,5 +1,5 @@
-//! The commands. Each family has a folder, which declares its commands and has the handlers that only they have. To add a
-//! family, add a folder like these, and its row to [`FAMILIES`].
+//! The commands. Each family has a folder, which declares its commands and has the handlers that only they have. To add
+//! a family, add a folder like these, and its row to [`FAMILIES`].
 //!
 //! A handler parses its arguments, opens the keys, acts, replicates, notifies and replies, in this order. It must drop
 //! its filters before it notifies.

@@ -1,5 +1,5 @@
-//! Options of commands, one row each. Parsing, COMMAND DOCS, the arity and replication are made from the rows. Each family
-//! has a table of rows, which set the fields of its own options.
+//! Options of commands, one row each. Parsing, COMMAND DOCS, the arity and replication are made from the rows. Each
+//! family has a table of rows, which set the fields of its own options.
 
 use std::num::NonZeroU64;
 
@@ -17,13 +17,13 @@ pub(super) struct OptionRow<O: 'static> {
     pub verbs: &'static [Verb],
     /// The errors for a missing value: of the command that only creates a filter, and of those that add items.
     pub missing: [Error; 2],
-    /// True if the command that only creates a filter parses the value after all other options, so that their errors come
-    /// first.
+    /// True if the command that only creates a filter parses the value after all other options, so that their errors
+    /// come first.
     pub is_late: bool,
     /// Parses the value, and sets the option.
     pub set: fn(&mut O, &Given) -> Result<(), Error>,
-    /// Returns the value with which the creation of a filter of our own is replicated, empty for a flag, or `None` if it
-    /// lacks the option.
+    /// Returns the value with which the creation of a filter of our own is replicated, empty for a flag, or `None` if
+    /// it lacks the option.
     pub replicated: fn(&Filter) -> Option<String>,
 }
 
@@ -50,8 +50,8 @@ impl Grammar {
         Grammar { dialect: ctx.dialect(), is_replicated: ctx.is_replicated_or_loading() }
     }
 
-    /// Returns true if a client gets the replies of valkey-bloom. Commands from a master or a file were accepted before,
-    /// so the dialect does not matter to them.
+    /// Returns true if a client gets the replies of valkey-bloom. Commands from a master or a file were accepted
+    /// before, so the dialect does not matter to them.
     pub(super) fn is_valkey(self) -> bool {
         self.dialect == Dialect::ValkeyBloom && !self.is_replicated
     }
@@ -140,8 +140,8 @@ pub(super) fn replicated<O>(rows: &'static [OptionRow<O>], filter: &Filter) -> i
 /// Parses the options of a command, which start at argument `next` and end before the first argument that `ends` them.
 /// Also returns the arguments from there on.
 ///
-/// Of several errors, clients get the one that RedisBloom reports. Its BF.RESERVE ignores unknown options, and checks some
-/// when it knows all others.
+/// Of several errors, clients get the one that RedisBloom reports. Its BF.RESERVE ignores unknown options, and checks
+/// some when it knows all others.
 pub(super) fn parse<'a, O: Default, const N: usize>(
     ctx: &Context,
     rows: &'static [OptionRow<O>; N],
@@ -206,8 +206,8 @@ const EXPIRY: [(Argument, i64); 4] = [
 
 const EXPIRY_ARGUMENTS: [Argument; 4] = [EXPIRY[0].0, EXPIRY[1].0, EXPIRY[2].0, EXPIRY[3].0];
 
-/// Returns the row of the time at which the key expires, given its field. The time belongs to the key, so its replication
-/// is not a matter of the filter.
+/// Returns the row of the time at which the key expires, given its field. The time belongs to the key, so its
+/// replication is not a matter of the filter.
 pub(super) const fn expiry_row<O>(set: fn(&mut O, &Given) -> Result<(), Error>) -> OptionRow<O> {
     OptionRow {
         missing: [Error::BadExpireTime, Error::WrongArity],

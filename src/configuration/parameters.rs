@@ -1,7 +1,8 @@
 //! The settings as parameters of CONFIG.
 //!
-//! valkey-bloom's names are parameters of their own, since Valkey has no second names for a parameter. CONFIG REWRITE writes
-//! each parameter that does not have its default. So one that nobody used shows that it is not set: -1, or nothing.
+//! valkey-bloom's names are parameters of their own, since Valkey has no second names for a parameter. CONFIG REWRITE
+//! writes each parameter that does not have its default. So one that nobody used shows that it is not set: -1, or
+//! nothing.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::ptr;
@@ -108,8 +109,8 @@ impl Fraction {
         get: GetString,
         set: SetString,
     ) -> bool {
-        // SAFETY: the context is alive, and the texts end with a NUL and are copied. The private data is this setting, as
-        // the callbacks expect, and static.
+        // SAFETY: the context is alive, and the texts end with a NUL and are copied. The private data is this setting,
+        // as the callbacks expect, and static.
         unsafe {
             call!(RedisModule_RegisterStringConfig(
                 ctx.as_raw(),
@@ -294,7 +295,8 @@ unsafe extern "C" fn set_fraction(
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     catch_panic(c"set_fraction", FAILED, || {
-        // SAFETY: the server hands over a live string for the time of the call, and returns what `register` handed over.
+        // SAFETY: the server hands over a live string for the time of the call, and returns what `register` handed
+        // over.
         let (value, fraction): (_, &Fraction) = unsafe { (Arg::new(value), setting(private)) };
         let value = value.float().and_then(ErrorRate::new).ok_or(Fraction::RANGE.to_owned());
         // SAFETY: the server hands over a place for the message.
@@ -318,7 +320,8 @@ unsafe extern "C" fn set_second_fraction(
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     catch_panic(c"set_second_fraction", FAILED, || {
-        // SAFETY: the server hands over a live string for the time of the call, and returns what `register` handed over.
+        // SAFETY: the server hands over a live string for the time of the call, and returns what `register` handed
+        // over.
         let (value, fraction): (_, &Fraction) = unsafe { (Arg::new(value), setting(private)) };
         if value.bytes().is_empty() {
             fraction.second_name.is_used.store(false, Ordering::Relaxed);

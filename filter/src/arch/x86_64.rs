@@ -1,6 +1,6 @@
 //! x86-64. All processors have SSE2. Those with AVX2 and BMI2 (Intel's since 2013, AMD's since 2015) execute another
-//! version of each function, which is chosen at run time. BMI2 selects a bit in one instruction: look-ups in tables take
-//! 35 to 45 ns instead of 55 to 100.
+//! version of each function, which is chosen at run time. BMI2 selects a bit in one instruction: look-ups in tables
+//! take 35 to 45 ns instead of 55 to 100.
 
 use std::arch::x86_64::*;
 use std::sync::Mutex;

@@ -135,8 +135,8 @@ impl Layer for CuckooLayer {
         self.slots()
     }
 
-    /// Overwrites the slots. A client may only load a chunk into free slots, or what they hold already: the fingerprints
-    /// of items that were added meanwhile must not get lost.
+    /// Overwrites the slots. A client may only load a chunk into free slots, or what they hold already: the
+    /// fingerprints of items that were added meanwhile must not get lost.
     fn load(&mut self, start: usize, part: &[u8], origin: Origin) -> Result<bool, DecodeError> {
         let slots = self.slots_mut()[start..].get_mut(..part.len()).ok_or(DecodeError::BeyondLayer)?;
         let changed = *slots != *part;

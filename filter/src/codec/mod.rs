@@ -68,7 +68,8 @@ pub trait Source {
     /// Reads a string.
     fn string(&mut self) -> Result<Self::String, DecodeError>;
 
-    /// Returns whether the next value is a string, if the source can see that before it reads the value. A server cannot.
+    /// Returns whether the next value is a string, if the source can see that before it reads the value. A server
+    /// cannot.
     fn has_string_next(&self) -> Option<bool> {
         None
     }

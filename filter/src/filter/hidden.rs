@@ -178,8 +178,8 @@ impl Filter {
         self.valkey().map(|filter| filter.spec().tightening)
     }
 
-    /// Returns the capacity after the filter has grown as far as it can in `max_memory` bytes, if it has a tightening ratio
-    /// and grows.
+    /// Returns the capacity after the filter has grown as far as it can in `max_memory` bytes, if it has a tightening
+    /// ratio and grows.
     pub fn max_capacity(&self, max_memory: u64) -> Option<u64> {
         self.expansion()?;
         self.valkey().map(|filter| filter.max_capacity(max_memory))

@@ -1,9 +1,9 @@
 //! The hashes of items in cuckoo filters, all of them functions of the MurmurHash64A of the item.
 //!
-//! In a cuckoo filter, an item has a fingerprint and two buckets. A bucket of a layer is the low bits of a hash, and the
-//! other bucket is the bitwise XOR of the bucket with a multiple of the fingerprint. The factor is odd, so both buckets
-//! differ in the bit at the fingerprint's number of trailing zeros, and not below it. The *canonical* bucket is the one
-//! in which that bit is 0.
+//! In a cuckoo filter, an item has a fingerprint and two buckets. A bucket of a layer is the low bits of a hash, and
+//! the other bucket is the bitwise XOR of the bucket with a multiple of the fingerprint. The factor is odd, so both
+//! buckets differ in the bit at the fingerprint's number of trailing zeros, and not below it. The *canonical* bucket is
+//! the one in which that bit is 0.
 //!
 //! In a table, the fingerprint and the other bits of the canonical bucket, the lowest first, are the first bits of the
 //! item's path. Everything that a layer stores of an item is therefore a prefix of its path, the longer the larger the

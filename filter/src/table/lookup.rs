@@ -18,11 +18,11 @@ impl Table {
     versioned! {
         /// Returns true if the item may be in the table.
         pub fn contains(self: &Table, hash: Hash) -> bool = Table::contains_with;
-        /// Sets `found[i]` to true if the item of `hashes[i]` may be in the table. Never sets it to false, and looks up only
-        /// the items that are not found yet.
+        /// Sets `found[i]` to true if the item of `hashes[i]` may be in the table. Never sets it to false, and looks up
+        /// only the items that are not found yet.
         pub fn find_more(self: &Table, hashes: &[Hash], found: &mut [bool]) = Table::find_more_with;
-        /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high
-        /// at the error rate.
+        /// Returns the number of additions of the item less the number of its removals. It is never too low, and too
+        /// high at the error rate.
         pub fn count(self: &Table, hash: Hash) -> u64 = Table::count_with;
         /// Sets `counts[i]` to the [`count`](Table::count) of the item of `hashes[i]`.
         pub fn count_all(self: &Table, hashes: &[Hash], counts: &mut [u64]) = Table::count_all_with;

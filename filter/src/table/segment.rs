@@ -383,8 +383,8 @@ impl Segment {
     }
 
     /// Sets the count of an entry. The count 0 removes it. If `entry` is `None`, a new entry is added to the front of
-    /// the run. An entry needs at most one slot more or less, and there is [room](Self::slots_if_room) for it. `in_group`
-    /// is the number of slots in the run's group.
+    /// the run. An entry needs at most one slot more or less, and there is [room](Self::slots_if_room) for it.
+    /// `in_group` is the number of slots in the run's group.
     #[inline(always)]
     pub(super) fn set_count(&mut self, run: Run, entry: Option<Entry>, value: u64, count: u64, in_group: usize) {
         let Entry { index, count: before, .. } = entry.unwrap_or(Entry { value, count: 0, index: 0 });

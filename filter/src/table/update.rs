@@ -16,8 +16,8 @@ impl Table {
         ///
         /// # Errors
         ///
-        /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it; [`Error::CannotGrow`] if too many hashes
-        /// are alike. The table then holds the same items as before.
+        /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it; [`Error::CannotGrow`] if too many
+        /// hashes are alike. The table then holds the same items as before.
         pub fn add(self: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = Table::add_with;
         /// Removes one occurrence of an item. Returns false if the item is absent.
         pub fn remove(self: &mut Table, hash: Hash) -> bool = Table::remove_with;

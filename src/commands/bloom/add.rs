@@ -95,8 +95,8 @@ fn add_arguments(
     failure.map_or(Ok(()), Err)
 }
 
-/// Adds items in order to the filter of a key, until one does not fit. Sets `new[i]` to whether item `i` was new. Returns
-/// the number of items handled, and the error of the next, if any.
+/// Adds items in order to the filter of a key, until one does not fit. Sets `new[i]` to whether item `i` was new.
+/// Returns the number of items handled, and the error of the next, if any.
 pub(super) fn add_all<'a>(
     ctx: &Context,
     keyspace: Keyspace,
@@ -141,8 +141,8 @@ fn insert_and_replicate<'a>(
     let mut renewed = if renews { Some(ItemFlags::new(ctx, items.len())?) } else { None };
     let renewed = renewed.as_mut().map_or(&mut [][..], |flags| &mut flags.as_mut_slice()[..items.len()]);
     let (handled, failure) = insert_in_batches(ctx, filter, items.iter(), new, renewed, &insert_options);
-    // RedisBloom and valkey-bloom replicate all items of a command, also those that did not fit: the same filter is full
-    // here, and their client got the error.
+    // RedisBloom and valkey-bloom replicate all items of a command, also those that did not fit: the same filter is
+    // full here, and their client got the error.
     let is_known = ctx.is_replicated_or_loading() && !filter.kind().is_own();
     let failure = failure.filter(|error| !(is_known && matches!(error, Error::Full | Error::CannotGrow)));
     let added = new[..handled].iter().filter(|new| **new).count();

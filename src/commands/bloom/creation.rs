@@ -30,8 +30,8 @@ impl Creation for Options {
         Options::default().of_redisbloom()
     }
 
-    /// Capacity, error rate, growth and expiration only apply to the creation: clients repeat them with every command. In
-    /// valkey-bloom's dialect, so does a valkey filter's seed.
+    /// Capacity, error rate, growth and expiration only apply to the creation: clients repeat them with every command.
+    /// In valkey-bloom's dialect, so does a valkey filter's seed.
     fn check_existing(&self, ctx: &Context, filter: &Filter) -> Result<(), Error> {
         // The window is compared below, with its parameters.
         if self.kinds.iter().any(|asked| asked != AskedKind::Windowed && !asked.is_kind_of(filter)) {

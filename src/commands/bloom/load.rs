@@ -12,8 +12,8 @@ use oxbloom_filter::internals::codec::valkey::decode_payload;
 /// Replicated as it was sent: a filter without its items would answer that they are absent. (valkey-bloom replicates
 /// only the parameters.)
 ///
-/// An append-only file has only payloads that were accepted. So a damaged one means that the file is damaged. The server
-/// ignores the errors of commands that it loads, and would go on without the filter: the process exits instead.
+/// An append-only file has only payloads that were accepted. So a damaged one means that the file is damaged. The
+/// server ignores the errors of commands that it loads, and would go on without the filter: the process exits instead.
 pub(super) fn load(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     apply(ctx, keyspace, args).inspect_err(|&error| {
         if ctx.is_loading() && matches!(error, Error::BadData | Error::NewerData) {

@@ -215,8 +215,8 @@ fn has(filter: &Filter, is_set: fn(Window) -> bool) -> bool {
     filter.parameters().window.is_some_and(is_set)
 }
 
-/// Parses the options of BF.INSERT, which start at argument 2. Also returns the items. In valkey-bloom's dialect, and with
-/// its options, there may be none.
+/// Parses the options of BF.INSERT, which start at argument 2. Also returns the items. In valkey-bloom's dialect, and
+/// with its options, there may be none.
 pub(super) fn parse_insert<'a>(ctx: &Context, args: Args<'a>) -> Result<(Options, Args<'a>), Error> {
     let ends = |token: &[u8]| ITEMS.starts_with(token);
     let (options, rest) = option_row::parse(ctx, OPTIONS, Verb::Insert, args, 2, ends)?;

@@ -5,12 +5,13 @@
 //! says, so that all replicas agree, also after a restart.
 //!
 //! Our own stream is recognized by its commands. It has BF.INSERT only with AT, the time of an addition. It creates our
-//! own filters with a BF.RESERVE of more than seven arguments, a header or a BF.MERGE, and classic filters with a header.
-//! A command that creates a filter in any other way comes from RedisBloom.
+//! own filters with a BF.RESERVE of more than seven arguments, a header or a BF.MERGE, and classic filters with a
+//! header. A command that creates a filter in any other way comes from RedisBloom.
 //!
-//! valkey-bloom replicates a creation as a BF.INSERT with all parameters, and so do we for valkey filters. It replicates
-//! later BF.INSERT as its clients sent them. These are recognized by the options that RedisBloom does not have; those
-//! without such an option are parsed like RedisBloom's, with numbers such as `+100` that only valkey-bloom accepts.
+//! valkey-bloom replicates a creation as a BF.INSERT with all parameters, and so do we for valkey filters. It
+//! replicates later BF.INSERT as its clients sent them. These are recognized by the options that RedisBloom does not
+//! have; those without such an option are parsed like RedisBloom's, with numbers such as `+100` that only valkey-bloom
+//! accepts.
 
 use super::options::Options;
 use crate::commands::option_row::positive;

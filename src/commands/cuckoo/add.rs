@@ -83,8 +83,8 @@ struct Addition<'a> {
 }
 
 impl Addition<'_> {
-    /// Adds the items in order. Sets `stored[i]` to whether item `i` was stored, and `rejected[i]` if the filter was full.
-    /// Returns the number of items that were handled, and the error of the next, if any.
+    /// Adds the items in order. Sets `stored[i]` to whether item `i` was stored, and `rejected[i]` if the filter was
+    /// full. Returns the number of items that were handled, and the error of the next, if any.
     fn run(
         &self,
         ctx: &Context,

@@ -8,8 +8,8 @@ use crate::commands::option_row::positive;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
 
-/// The minimum number of arguments of our own CF.RESERVE in a stream: the command, the key, the capacity, and the values
-/// of six options with their names.
+/// The minimum number of arguments of our own CF.RESERVE in a stream: the command, the key, the capacity, and the
+/// values of six options with their names.
 const MIN_OUR_RESERVE: usize = 3 + 2 * 6;
 
 /// Returns true if oxbloom wrote this CF.RESERVE: it has all options, of which the last is the layout. RedisBloom's may

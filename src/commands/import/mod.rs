@@ -10,9 +10,9 @@
 //!  {newkey}:import:4f1c… ── part, part, … ── RENAMENX ──► newkey
 //! ```
 //!
-//! [`watch`] notices if the source is written to between two steps. Then the import fails, since the copy may lack items.
-//! The state of an import is not stored: after a restart or a failover, nobody knows whether the source was written to,
-//! and the import starts again. An import that stops expires.
+//! [`watch`] notices if the source is written to between two steps. Then the import fails, since the copy may lack
+//! items. The state of an import is not stored: after a restart or a failover, nobody knows whether the source was
+//! written to, and the import starts again. An import that stops expires.
 
 mod watch;
 
@@ -288,8 +288,8 @@ impl Import<'_> {
         self.call(loadchunk, &[unfinished, cursor.as_arg(), data.as_arg()]).map(drop)
     }
 
-    /// Checks that the source was not written to since the import began. Removes the unfinished filter if it was: it has
-    /// parts of the source from different times, in which items may be missing.
+    /// Checks that the source was not written to since the import began. Removes the unfinished filter if it was: it
+    /// has parts of the source from different times, in which items may be missing.
     fn check_unchanged(&mut self, unfinished: Arg, header: &Chunk) -> Result<(), Failure> {
         let scandump = self.ctx.family.replicated_name(Verb::Scandump);
         let ours = self.chunk(scandump, unfinished, 0).map_err(|_| Error::NoImport)?.ok_or(Error::NoImport)?;
@@ -398,9 +398,9 @@ impl Import<'_> {
     }
 }
 
-/// Returns what must stand before and after a key so that any name with this start has the key's slot. Returns `None` if
-/// there is nothing like that. The slot depends on the *hash tag*, the bytes between the first `{` and the next `}`, or on
-/// all bytes if there is none.
+/// Returns what must stand before and after a key so that any name with this start has the key's slot. Returns `None`
+/// if there is nothing like that. The slot depends on the *hash tag*, the bytes between the first `{` and the next `}`,
+/// or on all bytes if there is none.
 fn around_tag(key: &[u8]) -> Option<[&'static [u8]; 2]> {
     let mut parts = key.splitn(2, |&byte| byte == b'{').skip(1);
     let has_tag = parts.next().is_some_and(|rest| rest.iter().position(|&byte| byte == b'}').is_some_and(|at| at > 0));

@@ -1,8 +1,8 @@
 //! The running imports, and which of their sources may have been written to.
 //!
-//! A header tells only how many items a source has, and can come back to what it was: after a removal, an addition and a
-//! compaction, for example. Other modules raise no event when they write. So while an import runs, a command filter sees
-//! all commands, also those of scripts, and marks the imports whose source is named by one that may write.
+//! A header tells only how many items a source has, and can come back to what it was: after a removal, an addition and
+//! a compaction, for example. Other modules raise no event when they write. So while an import runs, a command filter
+//! sees all commands, also those of scripts, and marks the imports whose source is named by one that may write.
 //!
 //! Two things happen unseen. Commands that a transaction has queued before the import run without the filter: if there
 //! are any when the import begins, each EXEC may be theirs. And a server may replace its data, as a new replica does:

@@ -1,5 +1,5 @@
-//! A layer of bits. Each of an item's `k` probes is in another cache line. Two things make look-ups faster than those of
-//! RedisBloom:
+//! A layer of bits. Each of an item's `k` probes is in another cache line. Two things make look-ups faster than those
+//! of RedisBloom:
 //!
 //! - Batches of items are looked up in two steps. First, the first one or two probes of all items are prefetched
 //!   together. Then the other probes are prefetched, but only for the items that may still be present.

@@ -1,5 +1,5 @@
-//! A chain of [layers](layer) of bits, which classic and valkey filters are. New items go into the newest layer. When it
-//! is full, a larger layer is added.
+//! A chain of [layers](layer) of bits, which classic and valkey filters are. New items go into the newest layer. When
+//! it is full, a larger layer is added.
 
 pub(crate) mod layer;
 pub(crate) mod probes;

@@ -197,9 +197,9 @@ pub struct ClassicProbes {
 }
 
 impl Probes for ClassicProbes {
-    /// A filter that was filled by additions never reaches it: at most half of the bits are set, so an absent item takes
-    /// about two probes a layer, or 2,200 with 1076 layers. In a forged filter, an absent item may take almost all 1075
-    /// probes of each layer: without this limit, a look-up took 3.7 ms.
+    /// A filter that was filled by additions never reaches it: at most half of the bits are set, so an absent item
+    /// takes about two probes a layer, or 2,200 with 1076 layers. In a forged filter, an absent item may take almost
+    /// all 1075 probes of each layer: without this limit, a look-up took 3.7 ms.
     const MAX_OF_LOOKUP: u32 = 8192;
 
     #[inline]

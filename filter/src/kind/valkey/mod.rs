@@ -9,8 +9,8 @@
 //!
 //! `P` is the largest prime below 2^64. The [chain](BitChain) is like that of classic filters. The first layer has the
 //! error rate of the filter, and each further layer has the tightening ratio times the rate of the one before. With a
-//! ratio of 1/2, the rates of all layers sum to twice the rate of the filter: unlike for other kinds, the error rate does
-//! not hold for a filter that has grown.
+//! ratio of 1/2, the rates of all layers sum to twice the rate of the filter: unlike for other kinds, the error rate
+//! does not hold for a filter that has grown.
 
 use std::f64::consts::LN_2;
 
@@ -154,8 +154,8 @@ impl ValkeyFilter {
         self.max_capacity_of_equal_layers(max_memory).unwrap_or_else(|| self.max_capacity_by_layers(max_memory))
     }
 
-    /// Returns the same as [`max_capacity`](Self::max_capacity) if all layers have the same capacity and there is enough
-    /// memory for all of them, or else `None`. Up to 32,768 layers would take milliseconds one by one.
+    /// Returns the same as [`max_capacity`](Self::max_capacity) if all layers have the same capacity and there is
+    /// enough memory for all of them, or else `None`. Up to 32,768 layers would take milliseconds one by one.
     fn max_capacity_of_equal_layers(&self, max_memory: u64) -> Option<u64> {
         let newest = self.chain().last().filter(|_| self.spec().expansion == 1)?.spec();
         let next = |num_layers| self.spec().next(&newest, num_layers).ok();

@@ -273,9 +273,9 @@ impl Slices {
         Some(self.time(clock).saturating_sub(began))
     }
 
-    /// Returns the effect of adding an item now that is to be remembered for `lifetime` milliseconds, at most the length
-    /// of the window. `None` stands for the length of the window. `room` is the number of other items that may be
-    /// remembered. Returns `None` if there is no slice for the item.
+    /// Returns the effect of adding an item now that is to be remembered for `lifetime` milliseconds, at most the
+    /// length of the window. `None` stands for the length of the window. `room` is the number of other items that may
+    /// be remembered. Returns `None` if there is no slice for the item.
     #[inline]
     pub fn step(&self, now: Moment, lifetime: Option<NonZeroU64>, room: u64) -> Option<Step> {
         let step = self.unchecked_step(now, lifetime, room);

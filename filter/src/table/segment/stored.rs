@@ -1,7 +1,7 @@
 //! Segments as bytes.
 //!
-//! The bytes may come from anywhere. [`Segment::decode`] checks the structure, and [`Segment::checked_weight`] checks the
-//! entries.
+//! The bytes may come from anywhere. [`Segment::decode`] checks the structure, and [`Segment::checked_weight`] checks
+//! the entries.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -222,8 +222,8 @@ impl Segment {
         is_valid.then_some(sum)
     }
 
-    /// Appends the values of a run to `values`, which has room. Returns false if a slot belongs to no valid entry, or to
-    /// an entry with a count above `max_count`.
+    /// Appends the values of a run to `values`, which has room. Returns false if a slot belongs to no valid entry, or
+    /// to an entry with a count above `max_count`.
     fn read_entries(&self, run: Run, max_count: u64, values: &mut Vec<u64>) -> bool {
         debug_assert!(values.capacity().saturating_sub(values.len()) >= run.len, "no room for a run");
         let mut index = 0;
