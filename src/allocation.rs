@@ -1,13 +1,14 @@
 //! The global allocator: the server's, so that `used_memory`, `maxmemory` and active defragmentation include our
 //! memory.
 //!
-//! It differs from `redis_module::alloc::RedisAlloc` in three ways that the filters need:
+//! It differs from `redis_module::alloc::RedisAlloc` in four ways that the filters need:
 //!
 //! - Zeroed memory comes from the server's `calloc`, which leaves the pages of a large array untouched until they are
 //!   used. Writing the zeros would block the server for seconds.
 //! - A large request may fail. The server's own allocators exit the process if the system has no memory. Functions that
 //!   fail instead were added later (`TryAlloc` in 7.0, `TryCalloc` in 7.4). So [`can_allocate`] first maps and unmaps
 //!   as many bytes, and if that fails, tries the server's allocator.
+//! - Blocks for words are aligned to 16 bytes on all servers, since a panic needs that: see [`align_as_server`].
 //! - Outside a server, as in tests and benchmarks, it is the system's allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -24,6 +25,54 @@ const LARGE: usize = 1 << 20;
 /// The alignment that every server's allocator guarantees.
 const SERVER_ALIGN: usize = 8;
 
+/// The alignment of blocks of that size or larger.
+const ALIGN: usize = 16;
+
+/// The bytes between the start of a block of the server and what we use of it: 0 or [`SERVER_ALIGN`].
+static SHIFT: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds out how the server aligns its blocks. Call this before anything is allocated from the server.
+///
+/// The standard library asks for the alignment of a word for what a panic throws, but unwinders write there with
+/// instructions that need a multiple of 16: otherwise, a panic on x86-64 ends the process. jemalloc and glibc align so
+/// without being asked. A server that uses another allocator, as one for musl may, puts a word with the size before each
+/// block, so that all its blocks are at odd multiples of 8. We then leave out the first word of each, except in blocks
+/// for bytes: the server also hands over such blocks, which we free.
+pub(crate) fn align_as_server() {
+    let (Some(allocate), Some(free)) = (available!(RedisModule_Alloc), available!(RedisModule_Free)) else { return };
+    // SAFETY: the server accepts any size, and gets back what it handed out.
+    unsafe {
+        let block = allocate(2 * ALIGN);
+        SHIFT.store(block.addr() % ALIGN, Ordering::Relaxed);
+        free(block);
+    }
+}
+
+/// Returns the bytes between the start of a block of the server and the part that we use for a layout.
+fn shift(layout: Layout) -> usize {
+    if layout.align() < SERVER_ALIGN { 0 } else { SHIFT.load(Ordering::Relaxed) }
+}
+
+/// Returns the part of a new block of the server that we use for a layout; null remains null.
+///
+/// # Safety
+///
+/// The block has at least [`shift`] bytes.
+unsafe fn used_part(block: *mut c_void, layout: Layout) -> *mut u8 {
+    // SAFETY: as promised by the caller.
+    if block.is_null() { ptr::null_mut() } else { unsafe { block.byte_add(shift(layout)).cast() } }
+}
+
+/// Returns the block of the server that contains a part which we use.
+///
+/// # Safety
+///
+/// The part comes from [`used_part`] with the same layout, or from the server if the layout's [`shift`] is 0.
+unsafe fn block_of(part: *mut u8, layout: Layout) -> *mut c_void {
+    // SAFETY: as promised by the caller.
+    unsafe { part.byte_sub(shift(layout)).cast() }
+}
+
 /// The server's allocator, or the system's if there is no server.
 pub(crate) struct ServerAlloc;
 
@@ -34,8 +83,8 @@ impl ServerAlloc {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
 
-    /// Allocates from the server if there is one, otherwise from the system. Returns null if the server cannot allocate
-    /// `more` bytes.
+    /// Allocates from the server if there is one, otherwise from the system. `server` returns a block with [`shift`]
+    /// more bytes. Returns null if the server cannot allocate `more` bytes.
     fn allocate(
         layout: Layout,
         more: usize,
@@ -45,7 +94,9 @@ impl ServerAlloc {
         if !Self::serves(layout) {
             return system();
         }
-        if can_allocate(more) { server().unwrap_or(ptr::null_mut()).cast() } else { ptr::null_mut() }
+        let block = if can_allocate(more) { server() } else { None };
+        // SAFETY: `server` asks for as many bytes more.
+        unsafe { used_part(block.unwrap_or(ptr::null_mut()), layout) }
     }
 }
 
@@ -57,13 +108,14 @@ unsafe impl GlobalAlloc for ServerAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let function = || available!(RedisModule_TryAlloc).or(available!(RedisModule_Alloc));
         // SAFETY: as promised by the caller for the system; the server accepts any size.
-        let (system, server) = (|| unsafe { System.alloc(layout) }, || Some(unsafe { function()?(layout.size()) }));
+        let (system, server) =
+            (|| unsafe { System.alloc(layout) }, || Some(unsafe { function()?(layout.size() + shift(layout)) }));
         Self::allocate(layout, layout.size(), system, server)
     }
 
     // SAFETY: the contract is the trait's.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let size = layout.size();
+        let size = layout.size() + shift(layout);
         let server = || {
             if let Some(calloc) = available!(RedisModule_TryCalloc) {
                 // SAFETY: the server accepts any size.
@@ -85,26 +137,27 @@ unsafe impl GlobalAlloc for ServerAlloc {
             Some(unsafe { calloc(1, size) })
         };
         // SAFETY: as promised by the caller.
-        Self::allocate(layout, size, || unsafe { System.alloc_zeroed(layout) }, server)
+        Self::allocate(layout, layout.size(), || unsafe { System.alloc_zeroed(layout) }, server)
     }
 
     // SAFETY: the contract is the trait's.
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let server = || {
+            let with_shift = size + shift(layout);
             if let Some(realloc) = available!(RedisModule_TryRealloc) {
                 // SAFETY: `old` is the server's, by `serves`; the server accepts any size.
-                return Some(unsafe { realloc(old.cast(), size) });
+                return Some(unsafe { realloc(block_of(old, layout), with_shift) });
             }
             // `Realloc` would exit the process if memory runs out. `TryAlloc` returns null, so small allocations are
             // copied here.
             if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
                 // SAFETY: the server accepts any size.
-                let new = unsafe { alloc(size) };
+                let new = unsafe { alloc(with_shift) };
                 if !new.is_null() {
                     // SAFETY: both allocations have at least that many bytes, and the old one is the server's, by
                     // `serves`.
                     unsafe {
-                        new.cast::<u8>().copy_from_nonoverlapping(old, size.min(layout.size()));
+                        used_part(new, layout).copy_from_nonoverlapping(old, size.min(layout.size()));
                         self.dealloc(old, layout);
                     }
                 }
@@ -112,7 +165,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
             }
             let realloc = available!(RedisModule_Realloc)?;
             // SAFETY: `old` is the server's, by `serves`; the server accepts any size.
-            Some(unsafe { realloc(old.cast(), size) })
+            Some(unsafe { realloc(block_of(old, layout), with_shift) })
         };
         // A growing realloc may need both blocks at once.
         let more = if size > layout.size() { size } else { 0 };
@@ -124,7 +177,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
     unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
         match available!(RedisModule_Free) {
             // SAFETY: `old` is the server's, by `serves`.
-            Some(free) if Self::serves(layout) => unsafe { free(old.cast()) },
+            Some(free) if Self::serves(layout) => unsafe { free(block_of(old, layout)) },
             // SAFETY: as promised by the caller.
             _ => unsafe { System.dealloc(old, layout) },
         }

@@ -336,8 +336,8 @@ unsafe extern "C" fn defrag(
             return 0;
         }
         // SAFETY: the server hands over its defragmenter and the place of one of our values for the time of the call.
-        // Nobody else uses the value. All addresses are from its allocator, and their owners use the new addresses from
-        // then on.
+        // Nobody else uses the value. All addresses are from its allocator, which is jemalloc if it defragments, and so
+        // begin its blocks. Their owners use the new addresses from then on.
         unsafe {
             // Returns the new address of an allocation, or `None` if its address is good already.
             let relocate = |address: NonNull<u8>| {

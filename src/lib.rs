@@ -74,6 +74,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     // SAFETY: the context is the server's. This fills the table of functions. Nothing before it may call one of them,
     // or allocate.
     let _ = unsafe { raw::Export_RedisModule_InitAPI(ctx) };
+    allocation::align_as_server();
     // SAFETY: the server hands over its context and `argc` live strings for the time of the call.
     let (context, args) = unsafe { (Context::new(ctx, &family::BLOOM), Args::new(argv, argc)) };
     catch_panic(c"load", FAILED, || match load(&context, args) {

@@ -72,14 +72,16 @@ impl<const N: usize> Array<N> {
     pub fn zeroed(length: u64) -> Result<Array<N>, Error> {
         Array::labelled(length, ())
     }
+}
 
-    /// Takes over an allocation of `length` elements.
+impl Bytes {
+    /// Takes over an allocation of `length` bytes.
     ///
     /// # Safety
     ///
-    /// `start` must be an allocation from the global allocator with `length * N` bytes, at least one and at most
-    /// `isize::MAX - 128`, aligned to a word. All bytes must be initialized, and nobody else may use the allocation.
-    pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Array<N> {
+    /// The global allocator must be able to free `start` as `length` bytes that need no alignment, at least one and at
+    /// most `isize::MAX - 128`. All bytes must be initialized, and nobody else may use the allocation.
+    pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Bytes {
         Array { start, length, offset: 0, padded: false, label: () }
     }
 }
@@ -231,11 +233,12 @@ pub(crate) fn try_box<T>(value: T) -> Result<Box<T>, Error> {
     Ok(unsafe { Box::from_raw(slice.cast::<T>()) })
 }
 
-/// Returns the layout of the allocation of an array with elements.
+/// Returns the layout of the allocation of an array with elements. Elements are aligned to their size.
 fn layout<const N: usize>(length: usize, padded: bool) -> Layout {
     let size = length * N + usize::from(padded) * LINE;
-    // SAFETY: `WORD` is a power of two, and no array has more than `MAX_BYTES`, which is two lines under `isize::MAX`.
-    unsafe { Layout::from_size_align_unchecked(size, WORD) }
+    const { assert!(N.is_power_of_two() && N <= WORD) };
+    // SAFETY: by the above, and since no array has more than `MAX_BYTES`, which is two lines under `isize::MAX`.
+    unsafe { Layout::from_size_align_unchecked(size, N) }
 }
 
 #[cfg(test)]

@@ -116,8 +116,8 @@ impl Source for Io<'_> {
             return Ok(Bytes::empty());
         }
         let buffer = ManuallyDrop::new(buffer);
-        // SAFETY: the server allocated the buffer with its allocator, which is our global allocator, and handed it
-        // over. It has at least one byte.
+        // SAFETY: the server allocated the buffer with its allocator, as it does for our requests of bytes, and handed
+        // it over. It has at least one byte.
         Ok(unsafe { Bytes::adopt(buffer.start.cast(), buffer.length) })
     }
 }
