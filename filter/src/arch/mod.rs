@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!  generic.rs   Processor: the operations, and how every processor can do them
-//!  x86_64.rs    Baseline: SSE2. Avx2: AVX2 and BMI2, if the processor has them
-//!  aarch64.rs   Baseline: prefetches
+//!  x86_64.rs    Baseline: SSE2. Avx2: AVX2 and BMI2, if the processor has them; on some, without BMI2's selection
+//!  aarch64.rs   Baseline: NEON
 //! ```
 //!
 //! The file of an architecture defines `Baseline`, the operations that all its processors do in a way of their own.
 //! Whatever uses an operation is generic over the [`Processor`]. If only some processors can do better,
 //! [`versioned!`](versioned) compiles another version for these, and chooses it at run time.
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod aarch64;
 mod generic;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86_64;
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 pub(crate) use aarch64::Baseline;
-#[cfg(not(any(target_arch = "aarch64", target_arch = "x86_64")))]
+#[cfg(not(any(all(target_arch = "aarch64", target_endian = "little"), target_arch = "x86_64")))]
 pub(crate) use generic::Baseline;
 pub(crate) use generic::{Processor, positions};
 #[cfg(target_arch = "x86_64")]
@@ -38,8 +38,8 @@ macro_rules! versioned {
         $visibility fn $name($first: $first_type $(, $arg: $type)*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             $crate::arch::x86_64::avx2! {
-                fn avx2(first: $first_type $(, $arg: $type)*) $(-> $result)? {
-                    $($with)::+(first, $crate::arch::x86_64::with_avx2() $(, $arg)*)
+                fn avx2<const PDEP: bool>(first: $first_type $(, $arg: $type)*) $(-> $result)? {
+                    $($with)::+(first, $crate::arch::x86_64::with_avx2::<PDEP>() $(, $arg)*)
                 }
             }
             #[cfg_attr(target_arch = "x86_64", inline(never))]
@@ -47,9 +47,12 @@ macro_rules! versioned {
                 $($with)::+(first, $crate::arch::Baseline $(, $arg)*)
             }
             #[cfg(target_arch = "x86_64")]
-            if $crate::arch::x86_64::chooses_avx2() {
+            match $crate::arch::x86_64::version() {
                 // SAFETY: this is a processor with AVX2 and BMI2.
-                return unsafe { avx2($first $(, $arg)*) };
+                $crate::arch::x86_64::AVX2 => return unsafe { avx2::<true>($first $(, $arg)*) },
+                // SAFETY: as above.
+                $crate::arch::x86_64::AVX2_WITHOUT_PDEP => return unsafe { avx2::<false>($first $(, $arg)*) },
+                _ => {}
             }
             baseline($first $(, $arg)*)
         }

@@ -1,6 +1,7 @@
 //! x86-64. All processors have SSE2. Those with AVX2 and BMI2 (Intel's since 2013, AMD's since 2015) execute another
-//! version of each function, which is chosen at run time. BMI2 selects a bit in one instruction: look-ups in tables
-//! take 35 to 45 ns instead of 55 to 100.
+//! version of each function, which is chosen at run time. BMI2 selects a bit in one instruction, `pdep`: look-ups in
+//! tables take 35 to 45 ns instead of 55 to 100. AMD's processors before Zen 3 (2020) take up to 300 cycles for it
+//! (Fog, "Instruction tables"), so there is a version without.
 
 use std::arch::x86_64::*;
 use std::sync::Mutex;
@@ -51,20 +52,20 @@ macro_rules! with_features {
 }
 pub(crate) use with_features;
 
-/// The operations of processors with AVX2 and BMI2. Only functions that are compiled for these processors can call
-/// [`with_avx2`], which is the only way to get it.
+/// The operations of processors with AVX2 and BMI2, and fast `pdep` and `pext` if `PDEP`. Only functions that are
+/// compiled for these processors can call [`with_avx2`], which is the only way to get it.
 #[derive(Clone, Copy)]
-struct Avx2;
+struct Avx2<const PDEP: bool>;
 
 avx2! {
-    /// Returns the processor of the version with AVX2 and BMI2.
+    /// Returns the processor of a version with AVX2 and BMI2.
     #[inline]
-    pub(crate) fn with_avx2() -> impl Processor {
-        Avx2
+    pub(crate) fn with_avx2<const PDEP: bool>() -> impl Processor {
+        Avx2::<PDEP>
     }
 }
 
-impl Processor for Avx2 {
+impl<const PDEP: bool> Processor for Avx2<PDEP> {
     const TESTS_BEFORE_SETTING: bool = true;
 
     #[inline(always)]
@@ -76,18 +77,27 @@ impl Processor for Avx2 {
     #[inline(always)]
     fn select(word: u64, rank: u32) -> u32 {
         debug_assert!(rank < word.count_ones(), "bit {rank} of {word:x}");
+        if !PDEP {
+            return Baseline::select(word, rank);
+        }
         // SAFETY: as above.
         unsafe { _pdep_u64(1 << rank, word) }.trailing_zeros()
     }
 
     #[inline(always)]
     fn deposit(bits: u64, mask: u64) -> u64 {
+        if !PDEP {
+            return Baseline::deposit(bits, mask);
+        }
         // SAFETY: as above.
         unsafe { _pdep_u64(bits, mask) }
     }
 
     #[inline(always)]
     fn extract(word: u64, mask: u64) -> u64 {
+        if !PDEP {
+            return Baseline::extract(word, mask);
+        }
         // SAFETY: as above.
         unsafe { _pext_u64(word, mask) }
     }
@@ -133,21 +143,38 @@ avx2! {
 static VERSION: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const BASELINE: u8 = 1;
-const AVX2: u8 = 2;
+pub(crate) const AVX2_WITHOUT_PDEP: u8 = 2;
+pub(crate) const AVX2: u8 = 3;
 
-/// Returns true if calls execute the version for processors with AVX2 and BMI2. Then this is such a processor.
+/// Returns the version that calls execute, which this processor can execute.
 #[inline(always)]
-pub(crate) fn chooses_avx2() -> bool {
-    let version = VERSION.load(Relaxed);
-    version == AVX2 || version == UNKNOWN && choose() == AVX2
+pub(crate) fn version() -> u8 {
+    match VERSION.load(Relaxed) {
+        UNKNOWN => choose(),
+        version => version,
+    }
 }
 
 /// Chooses the best version that this processor can execute.
 #[cold]
 fn choose() -> u8 {
-    let version = if avx2!() { AVX2 } else { BASELINE };
+    let version = match avx2!() {
+        true if has_slow_pdep() => AVX2_WITHOUT_PDEP,
+        true => AVX2,
+        false => BASELINE,
+    };
     VERSION.store(version, Relaxed);
     version
+}
+
+/// Returns true for AMD's processors before Zen 3, and for those of Hygon, which are like them.
+fn has_slow_pdep() -> bool {
+    let vendor = __cpuid(0);
+    let signature = __cpuid(1).eax;
+    // The family is in bits 8 to 11. If these are full, bits 20 to 27 are added (AMD64 Architecture Programmer's Manual,
+    // volume 3, appendix E).
+    let family = (signature >> 8 & 0xF) + (signature >> 20 & 0xFF);
+    [*b"Auth", *b"Hygo"].contains(&vendor.ebx.to_le_bytes()) && family < 0x19
 }
 
 /// Implements [`super::with_each_version`].
