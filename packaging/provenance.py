@@ -1,4 +1,4 @@
-"""Prints where the files in dist/ come from: python3 packaging/provenance.py ARCH
+"""Prints where files of a release come from: python3 packaging/provenance.py ARCH FILE…
 
 This is a statement of in-toto with the provenance of SLSA 1.0. A build service sets BUILDER_ID to its URI and
 INVOCATION_ID to the name of its run, and signs the statement with its own key.
@@ -33,13 +33,11 @@ def sources() -> dict:
     return commit | ({"annotations": {"uncommitted": changed}} if changed else {})
 
 
-def statement(arch: str) -> dict:
+def statement(arch: str, files: list[Path]) -> dict:
     invocation = os.environ.get("INVOCATION_ID")
     return {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [
-            {"name": file.name, "digest": digest(file)} for file in sorted(Path("dist").iterdir())
-        ],
+        "subject": [{"name": file.name, "digest": digest(file)} for file in files],
         "predicateType": "https://slsa.dev/provenance/v1",
         "predicate": {
             "buildDefinition": {
@@ -65,4 +63,5 @@ def statement(arch: str) -> dict:
 
 
 if __name__ == "__main__":
-    print(json.dumps(statement(sys.argv[1]), indent=2))
+    arch, *files = sys.argv[1:]
+    print(json.dumps(statement(arch, [Path(file) for file in files]), indent=2))

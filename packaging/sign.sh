@@ -1,5 +1,5 @@
 #!/bin/sh
-# Signs dist/SHA256SUMS, and thereby all files that it lists: packaging/sign.sh TARGET
+# Lists the files in dist/ in SHA256SUMS, and signs the list: packaging/sign.sh TARGET
 #
 # SIGNING_KEY is the releaser's secret key. packaging/oxbloom.pub is the public one, by which users verify the files.
 # Without SIGNING_KEY, a key in TARGET/test-key signs, which is good for tests alone. TARGET/signed-by.pub is the public
@@ -8,6 +8,8 @@ set -eu
 cd "$(dirname "$0")/.."
 target=$1
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+
+(cd dist && rm -f SHA256SUMS* && sha256sum -- * > "$target/SHA256SUMS" && mv "$target/SHA256SUMS" . && cat SHA256SUMS)
 
 if [ -n "${SIGNING_KEY:-}" ]; then
   # The provenance names a commit, which then would not give these files.

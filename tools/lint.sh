@@ -4,17 +4,25 @@ set -eux
 
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --all-features -- -D warnings
-cargo clippy --workspace --test memcheck --test soak --test histories --all-features -- -D warnings
+cargo clippy --workspace --test memcheck --test soak --test histories --test platforms --all-features -- -D warnings
 # Without make's flags, since rustdoc would warn that it cannot reach make's jobserver.
 env -u MAKEFLAGS -u MFLAGS RUSTDOCFLAGS='-D warnings' \
   cargo doc -q --no-deps --document-private-items --all-features -p oxbloom -p oxbloom-filter
 
 # The library compiles for 32 bits, too, and the site's calculator for browsers. Without rustup, or if its server is out
 # of reach, there is no standard library for them. In a release, this is an error.
-if timeout 60 tools/setup.sh wasm; then
+if timeout 60 tools/setup.sh std-wasm32-unknown-unknown; then
   cargo check -q -p oxbloom-filter -p calculator --all-features --target wasm32-unknown-unknown
 else
   echo "The library was not checked for WebAssembly: its standard library is out of reach."
+  [ -z "${RELEASE:-}" ]
+fi
+
+# The library compiles for aarch64, too. `make test-release` also tests the module there.
+if timeout 60 tools/setup.sh std-aarch64-unknown-linux-gnu; then
+  cargo check -q -p oxbloom-filter --all-features --target aarch64-unknown-linux-gnu
+else
+  echo "The library was not checked for aarch64: its standard library is out of reach."
   [ -z "${RELEASE:-}" ]
 fi
 

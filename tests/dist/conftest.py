@@ -18,6 +18,8 @@ from servers import ROOT
 TARGET = Path(os.environ["TARGET"])
 DIST = ROOT / "dist"
 PAGE = (ROOT / "docs/installing.md").read_text()
+# Debian's name of each processor for which `make dist` builds. The machines have the first one.
+PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
@@ -92,9 +94,7 @@ class Machine:
 
     def downloads(self, pattern: str) -> None:
         """Copies files of the release to the machine."""
-        found = list(DIST.glob(pattern))
-        assert found, pattern
-        for file in found:
+        for file in built(pattern):
             shutil.copy(file, self.root / "release")
 
     def files(self) -> set[str]:
@@ -107,6 +107,13 @@ class Machine:
         """Returns true if the server has the module: BF.ADD adds a new item."""
         self.runs("until redis-cli ping; do sleep 0.1; done")
         return self.runs("redis-cli DEL seen; redis-cli BF.ADD seen item").split()[-1] == "1"
+
+
+def built(pattern: str) -> list[Path]:
+    """Returns the files of the release for the machines that match a pattern. Fails if there are none."""
+    found = [file for file in DIST.glob(pattern) if not re.search("aarch64|arm64", file.name)]
+    assert found, pattern
+    return sorted(found)
 
 
 @pytest.fixture

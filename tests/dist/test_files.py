@@ -7,12 +7,16 @@ import tomllib
 import zipfile
 
 import pytest
-from conftest import DIST, TARGET, version
+from conftest import DIST, PROCESSORS, TARGET, built, version
 from licences import ACCEPTED, chosen, text
 from servers import ROOT
 from test_links import links
 
-LIBRARY = TARGET / "x86_64-unknown-linux-gnu/release/liboxbloom.so"
+LIBRARIES = {
+    processor: TARGET / f"{processor}-unknown-linux-gnu/release/liboxbloom.so"
+    for processor in PROCESSORS
+}
+EACH_LIBRARY = pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 GLIBC = (2, 17)
 
 
@@ -23,21 +27,23 @@ def printed(*command: object) -> str:
 
 
 def test_the_files_have_the_version_of_cargo_toml():
-    assert {file.name for file in DIST.iterdir()} == {
-        f"oxbloom-{version()}-linux-x86_64.tar.gz",
-        f"oxbloom_{version()}-1_amd64.deb",
-        f"oxbloom-{version()}-1.x86_64.rpm",
-        f"oxbloom-{version()}-cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",
-        f"oxbloom-{version()}-linux-x86_64.cdx.json",
-        f"oxbloom-python-{version()}-linux-x86_64.cdx.json",
-        f"oxbloom-{version()}-linux-x86_64.provenance.json",
-        "SHA256SUMS",
-        "SHA256SUMS.minisig",
-    }
+    expected = {"SHA256SUMS", "SHA256SUMS.minisig"}
+    for processor, debian in PROCESSORS.items():
+        expected |= {
+            f"oxbloom-{version()}-linux-{processor}.tar.gz",
+            f"oxbloom_{version()}-1_{debian}.deb",
+            f"oxbloom-{version()}-1.{processor}.rpm",
+            f"oxbloom-{version()}-cp311-abi3-manylinux2014_{processor}.manylinux_2_17_{processor}.whl",
+            f"oxbloom-{version()}-linux-{processor}.cdx.json",
+            f"oxbloom-python-{version()}-linux-{processor}.cdx.json",
+            f"oxbloom-{version()}-linux-{processor}.provenance.json",
+        }
+    assert {file.name for file in DIST.iterdir()} == expected
 
 
-def test_the_library_needs_no_glibc_that_is_newer_than_the_pages_say():
-    symbols = printed("readelf", "--dyn-syms", "--wide", LIBRARY)
+@EACH_LIBRARY
+def test_the_library_needs_no_glibc_that_is_newer_than_the_pages_say(library):
+    symbols = printed("readelf", "--dyn-syms", "--wide", library)
     needed = {
         tuple(map(int, found.split("."))) for found in re.findall(r"@GLIBC_([\d.]+)", symbols)
     }
@@ -47,30 +53,45 @@ def test_the_library_needs_no_glibc_that_is_newer_than_the_pages_say():
         assert f"glibc {'.'.join(map(str, GLIBC))}" in (ROOT / page).read_text()
 
 
-def test_the_library_needs_no_other_libraries_than_glibc():
-    needed = re.findall(r"NEEDED.*\[(.*)\]", printed("readelf", "--dynamic", LIBRARY))
-    assert {name.split(".")[0] for name in needed} <= {
-        *("libc", "libm", "libdl", "libpthread", "ld-linux-x86-64")
-    }
+@EACH_LIBRARY
+def test_the_library_needs_no_other_libraries_than_those_that_musl_also_has(library):
+    needed = re.findall(r"NEEDED.*\[(.*)\]", printed("readelf", "--dynamic", library))
+    assert set(needed) <= {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"}
 
 
-def test_the_library_names_no_folder_of_this_machine():
-    library = LIBRARY.read_bytes()
-    assert str(ROOT).encode() not in library
-    assert b"/.cargo/" not in library
+def test_the_library_fits_the_largest_memory_pages():
+    segments = printed("readelf", "--segments", "--wide", LIBRARIES["aarch64"])
+    alignments = [int(line.split()[-1], 16) for line in segments.splitlines() if "  LOAD " in line]
+    assert alignments
+    assert all(alignment % (64 << 10) == 0 for alignment in alignments)
 
 
-def test_all_files_have_this_library(tmp_path):
-    (archive,), (deb,), (rpm,) = (DIST.glob(f"*.{kind}") for kind in ("tar.gz", "deb", "rpm"))
+@EACH_LIBRARY
+def test_the_library_names_no_folder_of_this_machine(library):
+    content = library.read_bytes()
+    for folder in (str(ROOT).encode(), b"/.cargo/", b"/rustlib/src/"):
+        assert folder not in content
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_all_files_have_this_library(tmp_path, processor):
+    archive, wheel, deb, rpm = (
+        next(DIST.glob(pattern))
+        for pattern in (
+            f"*{processor}.tar.gz",
+            f"*{processor}.whl",
+            f"*{PROCESSORS[processor]}.deb",
+            f"*{processor}.rpm",
+        )
+    )
     (tmp_path / "tar").mkdir()
     printed("tar", "xzf", archive, "-C", tmp_path / "tar")
     printed("dpkg-deb", "-x", deb, tmp_path / "deb")
     (tmp_path / "rpm").mkdir()
     printed("sh", "-c", f"rpm2archive - < {rpm} | tar -xz -C {tmp_path}/rpm")
-    (wheel,) = DIST.glob("*.whl")
     printed(sys.executable, "-m", "zipfile", "-e", wheel, tmp_path / "whl")
     found = [file.read_bytes() for file in tmp_path.rglob("liboxbloom.so")]
-    assert found == [LIBRARY.read_bytes()] * 4
+    assert found == [LIBRARIES[processor].read_bytes()] * 4
     for name in ("redis.conf.example", "installing.md"):
         assert len(list(tmp_path.rglob(name))) == 3, name
     licences = [file.read_text() for file in tmp_path.rglob("THIRD-PARTY-LICENSES")]
@@ -109,7 +130,7 @@ def test_a_crate_without_the_text_of_its_licence_fails_the_build(tmp_path):
 
 
 def test_the_links_of_the_pages_lead_somewhere_in_the_archive(tmp_path):
-    (archive,) = DIST.glob("*.tar.gz")
+    (archive,) = built("*.tar.gz")
     printed("tar", "xzf", archive, "-C", tmp_path)
     (folder,) = tmp_path.iterdir()
     # CONTRIBUTING.md is for a checkout.
@@ -123,7 +144,7 @@ def test_the_links_of_the_pages_lead_somewhere_in_the_archive(tmp_path):
 
 
 def test_pypi_can_follow_the_links_in_the_wheel():
-    (wheel,) = DIST.glob("*.whl")
+    (wheel,) = built("*.whl")
     with zipfile.ZipFile(wheel) as files:
         readme = files.read(f"oxbloom-{version()}.dist-info/METADATA").decode()
     assert "The command `oxbloom` builds, checks and copies filters" in " ".join(readme.split())
@@ -137,6 +158,8 @@ def test_building_elsewhere_gives_the_same_files(tmp_path):
     printed("sh", "-c", f"cd {ROOT} && git ls-files -z | xargs -0 cp --parents -t {clone}")
     printed("git", "-C", clone, "add", "--all")
     (clone / "target").mkdir()
-    (clone / "target/dist-tools").symlink_to(TARGET / "dist-tools")
-    printed(clone / "packaging/build.sh", clone / "target", "x86_64")
-    assert (clone / "dist/SHA256SUMS").read_text() == (DIST / "SHA256SUMS").read_text()
+    for tools in ("dist-tools", "zig"):
+        (clone / "target" / tools).symlink_to(TARGET / tools)
+    for processor in PROCESSORS:
+        printed(clone / "packaging/build.sh", clone / "target", processor)
+    printed("sh", "-c", f"cd {clone}/dist && sha256sum --check --strict {DIST}/SHA256SUMS")

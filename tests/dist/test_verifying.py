@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import DIST, PAGE, TARGET, Machine, commands, version
+from conftest import DIST, PAGE, TARGET, Machine, built, commands, version
 from servers import ROOT
 
 PACKAGES = ("*.tar.gz", "*.deb", "*.rpm", "*.whl")
-FILES = sorted(file.name for file in DIST.iterdir())
+FILES = [file.name for file in built("*")]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def change_byte(file: Path) -> None:
 
 
 def statement() -> dict:
-    (file,) = DIST.glob("*.provenance.json")
+    (file,) = built("*.provenance.json")
     return json.loads(file.read_text())
 
 
@@ -110,7 +110,7 @@ def test_the_library_lists_the_crates_of_the_components(downloaded):
 def test_the_packages_have_the_components(downloaded):
     downloaded.runs(commands("Debian and Ubuntu")[0])
     downloaded.runs("tar xzf *.tar.gz; cat *.rpm | rpm2archive - | tar xz")
-    (listed,) = DIST.glob(f"oxbloom-{version()}-*.cdx.json")
+    (listed,) = built(f"oxbloom-{version()}-*.cdx.json")
     for folder in ("/usr/share/doc/oxbloom", "usr/share/doc/oxbloom", "oxbloom-*-linux-x86_64"):
         downloaded.runs(f"cmp {folder}/oxbloom.cdx.json {listed.name}")
     downloaded.runs("python3 -m zipfile -e *.whl wheel")
@@ -127,9 +127,7 @@ def test_a_releaser_signs_with_a_key_that_is_committed_and_only_what_is_committe
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
     shutil.copy(ROOT / "packaging/sign.sh", clone / "packaging")
-    create = (
-        "mkdir dist; touch dist/SHA256SUMS; minisign -G -f -W -s {0}.key -p packaging/oxbloom.pub"
-    )
+    create = "mkdir dist; touch dist/file; minisign -G -f -W -s {0}.key -p packaging/oxbloom.pub"
     commit = (
         "git add packaging; git -c user.name=releaser -c user.email=none commit -qm 'Add the key'"
     )
