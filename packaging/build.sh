@@ -41,6 +41,7 @@ git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.ex
   'benches/comparison/*.md' | xargs -0 cp --parents -t "$work/doc"
 cp -r "$work/doc" "$work/$archive"
 cp "$library" LICENSE "$work/THIRD-PARTY-LICENSES" "$work/$archive"
+python3 -m ziglang cc -target "$arch-linux-musl" -static -s -O2 -Wall -Werror -o "$work/$archive/copy" packaging/copy.c
 cp --parents packaging/Dockerfile packaging/compose.yaml "$work/$archive"
 
 # The folders of the packages belong to neither Redis nor Valkey, since only Redis may enter /etc/redis. Debian's

@@ -66,6 +66,7 @@ OTHERS = {
     "docs/commands/README.md": "tests/clients/test_command_pages.py",
     "docs/crawling.md": "tests/clients/crawling/test_crawling_page.py",
     "docs/installing.md": "tests/dist/conftest.py",
+    "docs/kubernetes.md": "tests/dist/test_docker.py",
     "docs/migrating-from-redisbloom.md": "tests/clients/test_migrating.py",
     "docs/operating.md": "tests/clients/test_operating.py",
     "docs/scrapy.md": "tests/clients/crawling/test_crawling_page.py",

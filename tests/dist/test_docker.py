@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import kubernetes_validate
 import pages
 import pytest
 import redis
 import yaml
-from conftest import DIST, PAGE, TARGET, version
+from conftest import DIST, PAGE, PROCESSORS, TARGET, built, version
 from servers import HOST, ROOT, free_port, wait_until
 
 BASE = "localhost/server"
+KUBERNETES = (ROOT / "docs/kubernetes.md").read_text()
 
 
 class Builder:
@@ -47,9 +49,9 @@ class Builder:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def build(self, context: Path, dockerfile: Path) -> str:
+    def build(self, context: Path, dockerfile: Path, *options: str, server: str = BASE) -> str:
         self.buildah(
-            *("build", "-q", "--pull-never", "--build-arg", f"SERVER={BASE}"),
+            *("build", "-q", "--pull-never", "--build-arg", f"SERVER={server}", *options),
             *("-t", "localhost/built", "-f", str(dockerfile), str(context)),
         )
         return "localhost/built"
@@ -90,10 +92,14 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Path:
-    (archive,) = DIST.glob("*.tar.gz")
-    subprocess.run(["tar", "xzf", archive, "-C", tmp_path], check=True)
-    (folder,) = tmp_path.iterdir()
-    return folder
+    (archive,) = built("*.tar.gz")
+    return unpack(archive, tmp_path)
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """Unpacks an archive of the release. Returns its folder."""
+    subprocess.run(["tar", "xzf", archive, "-C", folder], check=True)
+    return folder / archive.name.removesuffix(".tar.gz")
 
 
 def test_the_compose_file_builds_the_image_of_valkey_with_filters(builder, unpacked):
@@ -110,16 +116,90 @@ def test_the_compose_file_builds_the_image_of_valkey_with_filters(builder, unpac
         assert client.info("server")["server_name"] == "valkey"
 
 
-def test_the_container_of_the_page_runs_with_its_arguments(builder, unpacked):
-    (text,) = pages.blocks(PAGE, "yaml")
-    (container,) = yaml.safe_load(text)["containers"]
-    assert container["image"].endswith(f"oxbloom:{version()}")
-    (volume,) = container["volumeMounts"]
-    image = builder.build(unpacked, unpacked / "packaging/Dockerfile")
-    arguments = [word.replace(volume["mountPath"], "/tmp") for word in container["args"]]
-    with builder.running(image, arguments) as client:
+def test_the_manifests_of_kubernetes_have_valid_fields():
+    for manifest in yaml.safe_load_all(pages.blocks(KUBERNETES, "yaml")[0]):
+        kubernetes_validate.validate(manifest, "1.34", strict=True)
+
+
+def test_the_containers_of_kubernetes_copy_the_module_and_start_a_server(
+    builder, unpacked, tmp_path
+):
+    _, stateful = yaml.safe_load_all(pages.blocks(KUBERNETES, "yaml")[0])
+    pod = stateful["spec"]["template"]["spec"]
+    ((init,), (server,)) = pod["initContainers"], pod["containers"]
+    dockerfile = unpacked / "packaging/Dockerfile"
+
+    assert init["image"].endswith(f"oxbloom-module:{version()}")
+    (mount,) = init["volumeMounts"]
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    container = builder.buildah("from", builder.build(unpacked, dockerfile, "--target", "module"))
+    config = json.loads(builder.buildah("inspect", container))["OCIv1"]["config"]
+    command = [*config["Entrypoint"], *config["Cmd"]]
+    # A container that starts again finds the file of its last start.
+    for _ in range(2):
+        builder.buildah(
+            "run",
+            "--isolation=chroot",
+            "-v",
+            f"{modules}:{mount['mountPath']}",
+            container,
+            "--",
+            *command,
+        )
+    builder.buildah("rm", container)
+    copy = modules / "liboxbloom.so"
+    assert copy.read_bytes() == (unpacked / "liboxbloom.so").read_bytes()
+    assert copy.stat().st_mode & 0o777 == 0o755
+    assert list(modules.iterdir()) == [copy]
+
+    assert mount["mountPath"] in {volume["mountPath"] for volume in server["volumeMounts"]}
+    folders = {mount["mountPath"]: "/usr/lib/oxbloom", "/data": "/tmp"}
+    arguments = [
+        folders.get(word, word).replace(f"{mount['mountPath']}/", "/usr/lib/oxbloom/")
+        for word in server["args"]
+    ]
+    with builder.running(builder.build(unpacked, dockerfile), arguments) as client:
         assert client.bf().add("seen", "item") == 1
         assert client.config_get("appendonly") == {"appendonly": "yes"}
+
+
+def test_the_values_of_charts_are_those_of_the_stateful_set():
+    manifests, *charts = pages.blocks(KUBERNETES, "yaml")
+    _, stateful = yaml.safe_load_all(manifests)
+    pod = stateful["spec"]["template"]["spec"]
+    valkey, bitnami = map(yaml.safe_load, charts)
+    for values, init in ((valkey, "extraInitContainers"), (bitnami["master"], "initContainers")):
+        assert values[init] == pod["initContainers"]
+        assert values["extraVolumes"] == pod["volumes"]
+        assert values["extraVolumeMounts"] == pod["initContainers"][0]["volumeMounts"]
+    module = pod["containers"][0]["args"][-1]
+    assert f"loadmodule {module}\n" in valkey["valkeyConfig"]
+    assert f"loadmodule {module}\n" in bitnami["commonConfiguration"]
+
+
+def test_a_server_for_musl_loads_the_module_of_the_archive(builder, unpacked):
+    base = builder.buildah("from", "scratch")
+    builder.buildah("add", "-q", base, str(TARGET / "servers/redis-7.0-musl-x86_64.root"), "/")
+    builder.buildah("commit", "-q", "--rm", base, "localhost/musl")
+    dockerfile = unpacked / "packaging/Dockerfile"
+    image = builder.build(unpacked, dockerfile, server="localhost/musl")
+    arguments = ["/redis-server", "--loadmodule", "/usr/lib/oxbloom/liboxbloom.so"]
+    with builder.running(image, arguments) as client:
+        assert client.bf().add("seen", "item") == 1
+
+
+def test_the_images_of_both_processors_can_be_joined(builder, tmp_path):
+    builder.buildah("manifest", "create", "localhost/joined")
+    for processor, name in PROCESSORS.items():
+        (archive,) = DIST.glob(f"*-linux-{processor}.tar.gz")
+        folder = unpack(archive, tmp_path)
+        options = ["--target", "module", "--platform", f"linux/{name}"]
+        image = builder.build(folder, folder / "packaging/Dockerfile", *options)
+        builder.buildah("manifest", "add", "localhost/joined", image)
+    joined = json.loads(builder.buildah("manifest", "inspect", "localhost/joined"))
+    platforms = [image["platform"]["architecture"] for image in joined["manifests"]]
+    assert platforms == list(PROCESSORS.values())
 
 
 def test_two_lines_add_oxbloom_to_an_own_image(builder, unpacked):
