@@ -151,26 +151,39 @@ impl ValkeyFilter {
 
     /// Returns the capacity of the filter after it has grown as far as it can in `max_memory` bytes.
     pub fn max_capacity(&self, max_memory: u64) -> u64 {
-        self.max_capacity_of_equal_layers(max_memory).unwrap_or_else(|| self.max_capacity_by_layers(max_memory))
+        match self.chain().last() {
+            Some(newest) if self.spec().expansion == 1 => self.max_capacity_of_equal_layers(&newest.spec(), max_memory),
+            _ => self.max_capacity_by_layers(max_memory),
+        }
     }
 
-    /// Returns the same as [`max_capacity`](Self::max_capacity) if all layers have the same capacity and there is
-    /// enough memory for all of them, or else `None`. Up to 32,768 layers would take milliseconds one by one.
-    fn max_capacity_of_equal_layers(&self, max_memory: u64) -> Option<u64> {
-        let newest = self.chain().last().filter(|_| self.spec().expansion == 1)?.spec();
-        let next = |num_layers| self.spec().next(&newest, num_layers).ok();
-        // Each layer has a lower error rate than the one before, and so more bits, until one is impossible.
+    /// Returns the same as [`max_capacity_by_layers`](Self::max_capacity_by_layers) if all further layers have the
+    /// capacity of the newest one. Up to 32,768 layers take 0.1 ms instead of 2.7 ms.
+    fn max_capacity_of_equal_layers(&self, newest: &BitLayerSpec, max_memory: u64) -> u64 {
+        let next = |num_layers| self.spec().next(newest, num_layers).ok();
+        // Each layer has a lower error rate than the one before, until one is impossible.
         let mut possible = self.chain().len();
         let mut impossible = ValkeySpec::MAX_LAYERS;
         while possible < impossible {
             let middle = possible.midpoint(impossible);
             if next(middle).is_some() { possible = middle + 1 } else { impossible = middle }
         }
-        let more = (possible - self.chain().len()) as u64;
-        let largest = next(possible.saturating_sub(1)).map_or(0, |layer| layer.bytes);
-        let memory = more.saturating_mul(largest.saturating_add(ValkeySpec::LAYER_BYTES as u64));
-        let is_enough = memory.saturating_add(self.memory_usage() as u64) <= max_memory;
-        is_enough.then(|| self.capacity().saturating_add(more.saturating_mul(newest.capacity)))
+        // The size is a linear function of the number of layers before. Powers and logarithms are rounded, which moves
+        // it by up to 1.1e-12 bytes for each item. Only if that could matter, a layer is computed.
+        let items = newest.capacity as f64;
+        let [first, step] = [self.spec().error_rate, self.spec().tightening]
+            .map(|ratio| items * ratio.get().ln() / (-8.0 * (LN_2 * LN_2)));
+        let bytes = |num_layers: usize| {
+            let size = first + step * num_layers as f64;
+            let [low, high] = [-1e-11, 1e-11].map(|error| (size + items * error) as u64);
+            if low == high { low + 1 } else { next(num_layers).map_or(0, |layer| layer.bytes) }
+        };
+        let mut memory = self.memory_usage() as u64;
+        let more = (self.chain().len()..possible).take_while(|&num_layers| {
+            memory = memory.saturating_add(bytes(num_layers)).saturating_add(ValkeySpec::LAYER_BYTES as u64);
+            memory <= max_memory
+        });
+        self.capacity().saturating_add((more.count() as u64).saturating_mul(newest.capacity))
     }
 
     fn max_capacity_by_layers(&self, max_memory: u64) -> u64 {
@@ -228,8 +241,9 @@ mod tests {
 
     #[test]
     fn the_capacity_of_equal_layers_is_that_of_layers_counted_one_by_one() {
-        let mut compared = 0;
-        for (capacity, rate, ratio) in [(1, 0.01, 0.999), (1000, 1e-300, 0.5), (7, 0.9, 0.01), (100, 0.5, 0.999_999)] {
+        let few_items = [(1, 0.01, 0.999), (7, 0.9, 0.01), (100, 0.5, 0.999_999), (1000, 1e-300, 0.5)];
+        let many_items = [(12_345, 0.01, 0.999_9), (1 << 24, 0.001, 0.99)];
+        for (capacity, rate, ratio) in few_items.into_iter().chain(many_items) {
             let [rate, tightening] = [rate, ratio].map(|rate| ErrorRate::new(rate).unwrap());
             let growth = Growth::By(1.try_into().unwrap());
             let layout = Layout::Valkey { seed: FIXED_SEED, tightening };
@@ -237,17 +251,10 @@ mod tests {
             let spec = ValkeySpec::new(&params, FIXED_SEED, tightening);
             let first = BitLayer::new(spec.layer(capacity, 0).unwrap()).unwrap();
             let filter = ValkeyFilter::from_layers(spec, vec![first]);
-            for max_memory in [0, 5000, 1 << 20, 1 << 30, u64::MAX] {
-                if let Some(max) = filter.max_capacity_of_equal_layers(max_memory) {
-                    assert_eq!(
-                        max,
-                        filter.max_capacity_by_layers(max_memory),
-                        "{capacity} {rate:?} {ratio} {max_memory}"
-                    );
-                    compared += 1;
-                }
+            for max_memory in (0..48).step_by(4).map(|bit| 12_345 << bit).chain([0, u64::MAX]) {
+                let one_by_one = filter.max_capacity_by_layers(max_memory);
+                assert_eq!(filter.max_capacity(max_memory), one_by_one, "{params:?} {max_memory}");
             }
         }
-        assert!(compared >= 6, "{compared}");
     }
 }
