@@ -1,145 +1,127 @@
-//! A setting: its names, its range and its value.
+//! A setting: its names, the values that it can have, and the one that it has.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use crate::server::Arg;
 use oxbloom_filter::internals::ErrorRate;
 
-/// The settings of a part of the module.
-pub(super) struct Settings {
-    pub(super) fractions: &'static [&'static Fraction],
-    pub(super) numbers: &'static [&'static Number],
-    pub(super) choices: &'static [&'static Choice],
-}
-
-/// The names of a setting.
-#[derive(Clone, Copy)]
-pub(super) struct Naming {
-    pub(super) own: &'static CStr,
+pub(super) struct Setting {
+    /// Our own name.
+    pub name: &'static CStr,
     /// The name in Redis 8, if RedisBloom has this setting.
-    pub(super) redis_8: Option<&'static CStr>,
+    pub redis_8: Option<&'static CStr>,
     /// The name in valkey-bloom, if it has this setting and the name is not our own.
-    pub(super) valkey: Option<&'static CStr>,
+    pub valkey: Option<&'static CStr>,
+    pub values: Values,
+    /// The number, the bits of the fraction, or the index of the word.
+    value: AtomicI64,
+    /// The value that the setting had before the server applied its configuration file.
+    pub before_file: AtomicI64,
+    /// True if the setting was last set by valkey-bloom's name.
+    pub is_set_by_valkey: AtomicBool,
+    /// Tells other parts of the module that there is a new value.
+    on_set: fn(),
 }
 
-impl Naming {
-    pub(super) const fn new(own: &'static CStr) -> Naming {
-        Naming { own, redis_8: None, valkey: None }
+/// The values that a setting can have.
+#[derive(Clone, Copy)]
+pub(super) enum Values {
+    /// The numbers above 0 and below 1.
+    Fraction,
+    /// The whole numbers from a minimum to a maximum.
+    Number(i64, i64),
+    /// The numbers of bytes, which may be given as `1gb`.
+    Size,
+    /// One of several words.
+    Word(&'static [&'static CStr]),
+}
+
+/// Declares settings: for each a function that returns its value, by another that gets the setting, and the setting.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $value:expr, $setting:expr;)*) => {
+        #[allow(non_camel_case_types)]
+        enum Index {
+            $($name,)*
+        }
+
+        pub(in crate::configuration) static SETTINGS: [Setting; [$(Index::$name),*].len()] = [$($setting),*];
+
+        $($(#[$doc])*
+        pub(crate) fn $name() -> $type {
+            let value: fn(&Setting) -> $type = $value;
+            value(&SETTINGS[Index::$name as usize])
+        })*
+    };
+}
+pub(super) use settings;
+
+impl Setting {
+    const fn new(name: &'static CStr, values: Values, default: i64) -> Setting {
+        Setting {
+            name,
+            redis_8: None,
+            valkey: None,
+            values,
+            value: AtomicI64::new(default),
+            before_file: AtomicI64::new(default),
+            is_set_by_valkey: AtomicBool::new(false),
+            on_set: || (),
+        }
     }
 
-    pub(super) const fn redis_8(self, name: &'static CStr) -> Naming {
-        Naming { redis_8: Some(name), ..self }
+    pub(super) const fn fraction(name: &'static CStr, default: f64) -> Setting {
+        Setting::new(name, Values::Fraction, default.to_bits() as i64)
     }
 
-    pub(super) const fn valkey(self, name: &'static CStr) -> Naming {
-        Naming { valkey: Some(name), ..self }
+    pub(super) const fn number(name: &'static CStr, default: i64, min: i64, max: i64) -> Setting {
+        Setting::new(name, Values::Number(min, max), default)
+    }
+
+    pub(super) const fn size(name: &'static CStr, default: i64) -> Setting {
+        Setting::new(name, Values::Size, default)
+    }
+
+    /// Returns a choice of which the default is the first word.
+    pub(super) const fn word(name: &'static CStr, words: &'static [&'static CStr]) -> Setting {
+        Setting::new(name, Values::Word(words), 0)
+    }
+
+    /// Returns a choice of which the default is `yes`.
+    pub(super) const fn yes_or_no(name: &'static CStr) -> Setting {
+        Setting::word(name, &[c"yes", c"no"])
+    }
+
+    pub(super) const fn redis_8(self, name: &'static CStr) -> Setting {
+        Setting { redis_8: Some(name), ..self }
+    }
+
+    pub(super) const fn valkey(self, name: &'static CStr) -> Setting {
+        Setting { valkey: Some(name), ..self }
+    }
+
+    pub(super) const fn on_set(self, on_set: fn()) -> Setting {
+        Setting { on_set, ..self }
     }
 
     /// Returns true if this is our own name or valkey-bloom's.
-    pub(super) fn has(&self, name: &str) -> bool {
-        [Some(self.own), self.valkey].into_iter().flatten().any(|known| known.to_bytes() == name.as_bytes())
-    }
-}
-
-/// The state of valkey-bloom's name of a setting. Values are bits.
-pub(super) struct SecondName {
-    /// True if the setting was last set by this name.
-    pub(super) is_used: AtomicBool,
-    /// The value that the setting had before the server applied its configuration file.
-    pub(super) before_file: AtomicU64,
-}
-
-impl SecondName {
-    const fn new() -> SecondName {
-        SecondName { is_used: AtomicBool::new(false), before_file: AtomicU64::new(0) }
-    }
-}
-
-/// A setting that is a whole number.
-pub(super) struct Number {
-    pub(super) naming: Naming,
-    pub(super) min: i64,
-    pub(super) max: i64,
-    /// True if the value may be a size such as `1gb`.
-    pub(super) is_size: bool,
-    pub(super) value: AtomicI64,
-    pub(super) second_name: SecondName,
-}
-
-impl Number {
-    pub(super) const fn new(naming: Naming, default: i64, min: i64, max: i64) -> Number {
-        let value = AtomicI64::new(default);
-        Number { naming, min, max, is_size: false, value, second_name: SecondName::new() }
-    }
-
-    /// Returns a setting whose value may be a size such as `1gb`.
-    pub(super) const fn size(naming: Naming, default: i64) -> Number {
-        Number { is_size: true, ..Number::new(naming, default, 0, i64::MAX) }
-    }
-
-    /// Returns a setting that has the same name in Redis 8.
-    pub(super) const fn of_redis_8(name: &'static CStr, default: i64, min: i64, max: i64) -> Number {
-        Number::new(Naming::new(name).redis_8(name), default, min, max)
+    pub(super) fn has_name(&self, name: &str) -> bool {
+        self.name.to_bytes() == name.as_bytes() || self.valkey.is_some_and(|known| known.to_bytes() == name.as_bytes())
     }
 
     pub(super) fn get(&self) -> i64 {
         self.value.load(Ordering::Relaxed)
     }
 
+    /// Sets a value that [`parse`](Self::parse) returned, or that the server has checked.
     pub(super) fn set(&self, value: i64) {
         self.value.store(value, Ordering::Relaxed);
-    }
-}
-
-/// A setting that is a number above 0 and below 1.
-pub(super) struct Fraction {
-    pub(super) naming: Naming,
-    /// The bits of the value.
-    pub(super) value: AtomicU64,
-    pub(super) second_name: SecondName,
-}
-
-impl Fraction {
-    pub(super) const RANGE: &str = "must be a number above 0 and below 1";
-
-    pub(super) const fn new(naming: Naming, default: ErrorRate) -> Fraction {
-        Fraction { naming, value: AtomicU64::new(default.get().to_bits()), second_name: SecondName::new() }
+        (self.on_set)();
     }
 
-    pub(super) fn get(&self) -> ErrorRate {
+    pub(super) fn rate(&self) -> ErrorRate {
         // Only such rates are ever set.
-        ErrorRate::new(f64::from_bits(self.value.load(Ordering::Relaxed)))
-            .unwrap_or(const { ErrorRate::new(0.01).unwrap() })
-    }
-
-    pub(super) fn set(&self, value: ErrorRate) {
-        self.value.store(value.get().to_bits(), Ordering::Relaxed);
-    }
-}
-
-/// A setting whose value is one of several words.
-pub(super) struct Choice {
-    pub(super) name: &'static CStr,
-    pub(super) words: &'static [&'static CStr],
-    /// The index of the chosen word.
-    pub(super) value: AtomicI32,
-    /// Tells other parts of the module the index.
-    pub(super) on_set: fn(i32),
-}
-
-impl Choice {
-    /// Returns a choice of which the default is the first word.
-    pub(super) const fn new(name: &'static CStr, words: &'static [&'static CStr]) -> Choice {
-        Choice { name, words, value: AtomicI32::new(0), on_set: |_| () }
-    }
-
-    /// Returns a choice of which the default is `yes`.
-    pub(super) const fn yes_or_no(name: &'static CStr) -> Choice {
-        Choice::new(name, &[c"yes", c"no"])
-    }
-
-    pub(super) fn is_yes(&self) -> bool {
-        self.of([true, false])
+        ErrorRate::new(f64::from_bits(self.get() as u64)).unwrap_or(const { ErrorRate::new(0.01).unwrap() })
     }
 
     /// Returns the choice from values in the order of the words.
@@ -148,23 +130,61 @@ impl Choice {
         values[usize::try_from(self.get()).unwrap_or(0).min(N - 1)]
     }
 
-    pub(super) fn get(&self) -> i32 {
-        self.value.load(Ordering::Relaxed)
+    pub(super) fn is_yes(&self) -> bool {
+        self.of([true, false])
     }
 
-    pub(super) fn word(&self) -> &'static CStr {
-        usize::try_from(self.get()).ok().and_then(|index| self.words.get(index)).copied().unwrap_or_default()
+    /// Parses a value. The error says which values there are.
+    pub(super) fn parse(&self, value: Arg) -> Result<i64, String> {
+        let parsed = match self.values {
+            Values::Fraction => value.float().and_then(ErrorRate::new).map(|rate| rate.get().to_bits() as i64),
+            Values::Number(min, max) => value.integer().filter(|number| (min..=max).contains(number)),
+            Values::Size => size(&value.lossy()),
+            Values::Word(words) => {
+                let index = words.iter().position(|word| word.to_bytes().eq_ignore_ascii_case(value.bytes()));
+                index.and_then(|index| i64::try_from(index).ok())
+            }
+        };
+        parsed.ok_or_else(|| match self.values {
+            Values::Fraction => "must be a number above 0 and below 1".to_owned(),
+            Values::Number(min, max) => format!("must be a whole number from {min} to {max}"),
+            Values::Size => {
+                format!("must be a whole number from 0 to {}, or a size such as 512mb or 4gb", i64::MAX)
+            }
+            Values::Word(words) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                format!("must be {}", words.join(" or "))
+            }
+        })
     }
 
-    /// Chooses a word, ignoring case. Returns `None` if it is not one of the words.
-    pub(super) fn set_word(&self, word: &[u8]) -> Option<()> {
-        let index = self.words.iter().position(|known| word.eq_ignore_ascii_case(known.to_bytes()))?;
-        self.set(i32::try_from(index).ok()?);
-        Some(())
+    /// Shows the value, as the server's configuration file has it.
+    pub(super) fn shown(&self) -> String {
+        match self.values {
+            Values::Fraction => self.rate().get().to_string(),
+            Values::Number(..) | Values::Size => self.get().to_string(),
+            Values::Word(words) => {
+                let word = usize::try_from(self.get()).ok().and_then(|index| words.get(index));
+                word.map_or(String::new(), |word| word.to_string_lossy().into_owned())
+            }
+        }
     }
+}
 
-    pub(super) fn set(&self, index: i32) {
-        self.value.store(index, Ordering::Relaxed);
-        (self.on_set)(index);
-    }
+/// Parses a number of bytes as the server's own settings do: `100`, `100mb`, `1gb`; `1m` is a million, `1mb` is 2^20.
+fn size(text: &str) -> Option<i64> {
+    const UNITS: [(&str, i64); 8] = [
+        ("", 1),
+        ("b", 1),
+        ("k", 1000),
+        ("kb", 1 << 10),
+        ("m", 1_000_000),
+        ("mb", 1 << 20),
+        ("g", 1_000_000_000),
+        ("gb", 1 << 30),
+    ];
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name))?;
+    number.parse::<i64>().ok()?.checked_mul(*factor)
 }
