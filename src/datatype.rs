@@ -50,7 +50,6 @@ static TYPES: [DataType; Encoding::ALL.len()] = [
     DataType::new::<{ Encoding::Classic as usize }>(&BLOOM),
 ];
 
-/// Returns the server's handle of a filter's data type.
 pub(crate) fn handle_for(filter: &Filter) -> *mut raw::RedisModuleType {
     DataType::of(filter).handle.load(Ordering::Relaxed)
 }
@@ -187,10 +186,7 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
                 let reason = if ends_early {
                     "it ends early or is damaged".to_owned()
                 } else {
-                    statistics::count_rejection(rejection);
-                    if is_loading {
-                        statistics::count_replicated_rejection();
-                    }
+                    statistics::count_rejection(rejection, is_loading);
                     error.to_string()
                 };
                 let key = file.key_name().map_or("unknown".to_owned(), |name| name.shown().to_string());
@@ -315,7 +311,7 @@ unsafe extern "C" fn copy(
     catch_panic(c"copy", ptr::null_mut(), || {
         admission::copy(&Server::without_context(), filter).map_or_else(
             |error| {
-                statistics::count_rejection(error);
+                statistics::count_rejection(error, false);
                 ptr::null_mut()
             },
             into_value,

@@ -18,7 +18,6 @@
 //!  allocation   reply_error                 the global allocator; the errors that clients get
 //!  names        family                      the names of the module and of its commands
 //!  load_time    ffi                         values chosen at the load; calls into C
-//!  rejection_reason                         the reasons for rejections, as INFO counts them
 //! ```
 
 mod admission;
@@ -36,7 +35,6 @@ mod lookahead;
 mod names;
 mod registration;
 mod rejection;
-mod rejection_reason;
 mod reply_error;
 mod server;
 mod statistics;

@@ -8,8 +8,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Mutex;
 
 use crate::names::named;
-use crate::rejection_reason::Reason;
-use crate::reply_error::Error;
+use crate::reply_error::{Error, Reason};
 use crate::server::{Args, Context, feature};
 use crate::statistics;
 
@@ -37,11 +36,8 @@ static REJECTIONS: Mutex<Rejections> =
 
 /// Counts a rejected command, stores it for INFO, and logs it unless a command was just logged for the same reason.
 pub(crate) fn record(ctx: &Context, args: Args, error: Error) {
-    statistics::count_rejection(error);
     let is_replicated = ctx.is_replicated_or_loading();
-    if is_replicated {
-        statistics::count_replicated_rejection();
-    }
+    statistics::count_rejection(error, is_replicated);
     let now = ctx.milliseconds();
     let mut rejection = LogLine::new();
     rejection.describe(ctx, args, error, is_replicated);

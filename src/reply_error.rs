@@ -10,7 +10,6 @@ use oxbloom_filter::{DecodeError, MergeError, Mismatch};
 
 use crate::family::Dialect;
 use crate::names::{named, names};
-use crate::rejection_reason::Reason;
 use crate::server::Args;
 
 /// The limit that a request for memory exceeded.
@@ -26,61 +25,36 @@ pub(crate) enum Limit {
     System,
 }
 
-/// An option of BF.INSERT that may be out of range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RangedOption {
-    Capacity,
-    ErrorRate,
-    Expansion,
-}
-
-impl RangedOption {
-    fn out_of_range(self) -> &'static CStr {
-        match self {
-            RangedOption::Capacity => c"ERR (capacity should be larger than 0)",
-            RangedOption::ErrorRate => c"ERR (0 < error rate range < 1)",
-            RangedOption::Expansion => c"ERR bad expansion",
-        }
-    }
-}
-
-/// An option of CF.RESERVE that is a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CuckooOption {
-    BucketSize,
-    MaxIterations,
-    Expansion,
-}
-
-impl CuckooOption {
-    fn unparsed(self) -> &'static CStr {
-        match self {
-            CuckooOption::BucketSize => c"Couldn't parse BUCKETSIZE",
-            CuckooOption::MaxIterations => c"Couldn't parse MAXITERATIONS",
-            CuckooOption::Expansion => c"Couldn't parse EXPANSION",
-        }
-    }
-
-    fn out_of_range(self) -> &'static CStr {
-        match self {
-            CuckooOption::BucketSize => c"BUCKETSIZE: value must be an integer between 1 and 255, inclusive.",
-            CuckooOption::MaxIterations => c"MAXITERATIONS: value must be an integer between 1 and 65535, inclusive.",
-            CuckooOption::Expansion => c"EXPANSION: value must be an integer between 0 and 32768, inclusive.",
-        }
-    }
-}
-
-/// Declares the errors, grouped by the reason that INFO counts them under: `Name => text;`, or `Name(value: Type) =>
-/// text;` where the text depends on a value. `Name => text, valkey_bloom: text;` has another text in valkey-bloom's
-/// dialect.
+/// Declares the reasons for rejections, each with its counter in INFO, and the errors for each reason: `Name => text;`,
+/// or `Name(value: Type) => text;` where the text depends on a value. `Name => text, valkey_bloom: text;` has another
+/// text in valkey-bloom's dialect.
 macro_rules! errors {
-    ($($reason:expr => {
+    ($($(#[$doc:meta])* $reason:ident, $figure:literal => {
         $($name:ident $(($value:ident: $type:ty))? => $text:expr $(, valkey_bloom: $other:expr)?;)*
     })*) => {
+        /// The reason for a rejection, as INFO counts it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Reason {
+            $($(#[$doc])* $reason,)*
+        }
+
+        impl Reason {
+            pub(crate) const ALL: [Reason; [$($figure),*].len()] = [$(Reason::$reason),*];
+
+            /// Returns the name of the counter.
+            pub(crate) const fn figure(self) -> &'static CStr {
+                match self {
+                    $(Reason::$reason => $figure,)*
+                }
+            }
+        }
+
         /// The reason why a command failed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Error {
             $($($name $(($type))?,)*)*
+            /// A bug, such as a panic. It is counted separately.
+            Internal,
         }
 
         impl Error {
@@ -88,29 +62,21 @@ macro_rules! errors {
             /// commands and settings: [`named`] shows it with those on this server.
             fn text_in(self, dialect: Dialect) -> &'static CStr {
                 match self {
-                    $($(Error::$name $(($value))? => in_dialect!(dialect, $text $(, $other)?),)*)*
+                    $($(Error::$name $(($value))? => match dialect {
+                        $(Dialect::ValkeyBloom => $other,)?
+                        _ => $text,
+                    },)*)*
+                    Error::Internal => c"ERR internal error: see the log, and report it",
                 }
             }
 
-            /// Returns the INFO counter for this error, or `None` for internal errors, which are counted separately.
+            /// Returns the reason, or `None` for an internal error.
             pub(crate) fn reason(self) -> Option<Reason> {
                 match self {
-                    $($(Error::$name { .. } => $reason,)*)*
+                    $($(Error::$name { .. } => Some(Reason::$reason),)*)*
+                    Error::Internal => None,
                 }
             }
-        }
-    };
-}
-
-/// Returns the text of an error in a dialect, given RedisBloom's, and valkey-bloom's if it differs.
-macro_rules! in_dialect {
-    ($dialect:expr, $text:expr) => {
-        $text
-    };
-    ($dialect:expr, $text:expr, $other:expr) => {
-        match $dialect {
-            Dialect::RedisBloom => $text,
-            Dialect::ValkeyBloom => $other,
         }
     };
 }
@@ -132,11 +98,68 @@ macro_rules! no_memory {
 }
 
 errors! {
-    Some(Reason::Syntax) => {
+    /// The filter is full, and does not grow or cannot.
+    Full, c"rejected_full" => {
+        Full => c"ERR non scaling filter is full";
+        CannotGrow => c"ERR problem inserting into filter", valkey_bloom: c"ERR false positive degrades to 0 on scale out";
+        CuckooFull => c"Filter is full";
+        MaxExpansions => c"Maximum expansions reached";
+        UnionTooLarge => c"ERR the union would be too large: create the filters with another SEED";
+    }
+    /// There was no memory, or a limit did not allow it.
+    Memory, c"rejected_memory" => {
+        NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit), valkey_bloom: valkey_memory(limit);
+        NoMemoryToGrow(limit: Limit) => no_memory!("ERR Insufficient memory to grow filter", limit), valkey_bloom: valkey_memory(limit);
+        NoMemory(limit: Limit) => no_memory!("ERR Insufficient memory", limit);
+        MergeTooLong => c"ERR this merge would stop the server for too long: over bf.merge-limit, raise the limit or merge on another server";
+    }
+    /// The loaded data are damaged, belong to another filter, or come from a later version.
+    Data, c"rejected_data" => {
+        BadData => c"ERR received bad data", valkey_bloom: c"ERR bloom object decoding failed";
+        NewerData => c"ERR received data of a later version: upgrade the module on this server", valkey_bloom: c"ERR bloom object decoding failed. Unsupported version";
+        ForeignChunk => c"ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
+        NoSuchOffset => c"ERR invalid offset - no link found";
+        ChunkTooBig => c"ERR invalid chunk - Too big for current filter";
+        InvalidHeader => c"Invalid header";
+        CannotCreateCuckoo => c"Couldn't create filter!";
+        CannotLoadChunk => c"Couldn't load chunk!";
+    }
+    /// The filters cannot be merged, or the filter is not of the kind that the command needs.
+    Mismatch, c"rejected_mismatch" => {
+        OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";
+        OtherKind => c"ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
+        OtherLayout => c"ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
+        OtherWindow => c"ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
+        TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
+        MergedValkey => c"ERR cannot merge filters with LAYOUT valkey: add all items to one filter";
+        MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
+        SourceChanged => c"ERR the source changed during the import: import again without CURSOR, while no client writes to it";
+        ImportDiffers => c"ERR the imported filter differs from the source, and was removed: report it";
+        NotCounting => c"ERR this filter does not support BF.DEL and BF.COUNT: create it with BF.RESERVE key error_rate capacity COUNTING";
+        SourcesDiffer(parameter: Mismatch) => merge_mismatch(parameter);
+        IntersectedLayers => c"ERR cannot intersect filters that have grown: create them with a larger capacity";
+        IntersectedGrowing => c"ERR cannot intersect counting filters that may grow: create them with NONSCALING";
+    }
+    /// The key does not exist, already exists, or holds another type.
+    Key, c"rejected_key" => {
+        WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value";
+        NotFound => c"ERR not found";
+        NothingToRemoveFrom => c"Not found";
+        NothingToCompact => c"Cuckoo filter was not found";
+        Exists => c"ERR item exists";
+        BusyKey => c"BUSYKEY Target key name already exists.";
+        NoOtherModule => c"ERR no other module on this server has filters to import: load RedisBloom beside this module";
+        NoImport => c"ERR no import is at this cursor: start again without CURSOR";
+        ImportPermission => c"NOPERM an import also needs permission to read and write keys named {newkey}:import:*";
+        ImportSlot => c"ERR in a cluster, a new key with '}' needs a hash tag: import to another key of this slot, and rename it";
+        EmptySource => c"ERR the source is empty: create an empty filter instead";
+    }
+    /// The command has invalid arguments.
+    Syntax, c"rejected_syntax" => {
         // The server replies with its own text, which has the command's name.
         WrongArity => c"ERR wrong number of arguments";
         BadErrorRate => c"ERR bad error rate";
-        RateRange => c"ERR (0 < error rate range < 1) ", valkey_bloom: RangedOption::ErrorRate.out_of_range();
+        RateRange => c"ERR (0 < error rate range < 1) ", valkey_bloom: c"ERR (0 < error rate range < 1)";
         BadCapacity => c"ERR bad capacity";
         CapacityRange => c"ERR (capacity should be larger than 0)";
         NoExpansion => c"ERR no expansion", valkey_bloom: c"ERROR";
@@ -165,15 +188,21 @@ errors! {
         ClassicSeed => c"ERR classic filters have no seed: leave out SEED, or add LAYOUT native";
         Syntax => c"ERR syntax error";
         CuckooCapacity => c"Capacity must be at least (BucketSize * 2)";
-        CuckooNumber(option: CuckooOption) => option.unparsed();
-        CuckooRange(option: CuckooOption) => option.out_of_range();
+        BadBucketSize => c"Couldn't parse BUCKETSIZE";
+        BucketSizeRange => c"BUCKETSIZE: value must be an integer between 1 and 255, inclusive.";
+        BadMaxIterations => c"Couldn't parse MAXITERATIONS";
+        MaxIterationsRange => c"MAXITERATIONS: value must be an integer between 1 and 65535, inclusive.";
+        BadCuckooExpansion => c"Couldn't parse EXPANSION";
+        CuckooExpansionRange => c"EXPANSION: value must be an integer between 0 and 32768, inclusive.";
         InvalidPosition => c"Invalid position";
         BadKeyCount => c"ERR numkeys should be greater than 0";
         TooManyKeys => c"ERR Number of keys can't be greater than number of args";
         InsertBadCapacity => c"Bad capacity", valkey_bloom: c"ERR bad capacity";
         InsertBadErrorRate => c"Bad error rate", valkey_bloom: c"ERR bad error rate";
         InsertBadExpansion => c"Bad expansion", valkey_bloom: c"ERR bad expansion";
-        InsertRange(_option: RangedOption) => c"Bad argument received", valkey_bloom: _option.out_of_range();
+        InsertCapacityRange => c"Bad argument received", valkey_bloom: c"ERR (capacity should be larger than 0)";
+        InsertRateRange => c"Bad argument received", valkey_bloom: c"ERR (0 < error rate range < 1)";
+        InsertExpansionRange => c"Bad argument received", valkey_bloom: c"ERR bad expansion";
         // The positions have 32 bits, so that results of commands still fit into a register.
         // RedisBloom's BF.INSERT has this error. The log also names the argument, which is at this position.
         UnknownArgument(_position: u32) => c"Unknown argument received", valkey_bloom: c"ERR unknown argument received";
@@ -190,60 +219,6 @@ errors! {
         BadImportCursor => c"ERR bad cursor: CURSOR must be the cursor of the last reply";
         ScanCursor => c"Second argument must be numeric";
         LoadCursor => c"ERR Second argument must be numeric";
-    }
-    Some(Reason::Key) => {
-        WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value";
-        NotFound => c"ERR not found";
-        NothingToRemoveFrom => c"Not found";
-        NothingToCompact => c"Cuckoo filter was not found";
-        Exists => c"ERR item exists";
-        BusyKey => c"BUSYKEY Target key name already exists.";
-        NoOtherModule => c"ERR no other module on this server has filters to import: load RedisBloom beside this module";
-        NoImport => c"ERR no import is at this cursor: start again without CURSOR";
-        ImportPermission => c"NOPERM an import also needs permission to read and write keys named {newkey}:import:*";
-        ImportSlot => c"ERR in a cluster, a new key with '}' needs a hash tag: import to another key of this slot, and rename it";
-        EmptySource => c"ERR the source is empty: create an empty filter instead";
-    }
-    Some(Reason::Mismatch) => {
-        OtherSeed => c"ERR the filter exists with another SEED: leave out SEED, or use another key";
-        OtherKind => c"ERR the filter exists without COUNTING, or with another LAYOUT: leave out this option, or use another key";
-        OtherLayout => c"ERR the filter exists with another LAYOUT: leave out LAYOUT, or use another key";
-        OtherWindow => c"ERR the filter exists with another WINDOW, SLICES, REFRESH or ROLLING: leave these out, or use another key";
-        TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
-        MergedValkey => c"ERR cannot merge filters with LAYOUT valkey: add all items to one filter";
-        MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
-        SourceChanged => c"ERR the source changed during the import: import again without CURSOR, while no client writes to it";
-        ImportDiffers => c"ERR the imported filter differs from the source, and was removed: report it";
-        NotCounting => c"ERR this filter does not support BF.DEL and BF.COUNT: create it with BF.RESERVE key error_rate capacity COUNTING";
-        SourcesDiffer(parameter: Mismatch) => merge_mismatch(parameter);
-        IntersectedLayers => c"ERR cannot intersect filters that have grown: create them with a larger capacity";
-        IntersectedGrowing => c"ERR cannot intersect counting filters that may grow: create them with NONSCALING";
-    }
-    Some(Reason::Full) => {
-        Full => c"ERR non scaling filter is full";
-        CannotGrow => c"ERR problem inserting into filter", valkey_bloom: c"ERR false positive degrades to 0 on scale out";
-        CuckooFull => c"Filter is full";
-        MaxExpansions => c"Maximum expansions reached";
-        UnionTooLarge => c"ERR the union would be too large: create the filters with another SEED";
-    }
-    Some(Reason::Memory) => {
-        NoMemoryToCreate(limit: Limit) => no_memory!("ERR Insufficient memory to create filter", limit), valkey_bloom: valkey_memory(limit);
-        NoMemoryToGrow(limit: Limit) => no_memory!("ERR Insufficient memory to grow filter", limit), valkey_bloom: valkey_memory(limit);
-        NoMemory(limit: Limit) => no_memory!("ERR Insufficient memory", limit);
-        MergeTooLong => c"ERR this merge would stop the server for too long: over bf.merge-limit, raise the limit or merge on another server";
-    }
-    Some(Reason::Data) => {
-        BadData => c"ERR received bad data", valkey_bloom: c"ERR bloom object decoding failed";
-        NewerData => c"ERR received data of a later version: upgrade the module on this server", valkey_bloom: c"ERR bloom object decoding failed. Unsupported version";
-        ForeignChunk => c"ERR received a chunk of another filter, or one from before its last write: copy again from iterator 0";
-        NoSuchOffset => c"ERR invalid offset - no link found";
-        ChunkTooBig => c"ERR invalid chunk - Too big for current filter";
-        InvalidHeader => c"Invalid header";
-        CannotCreateCuckoo => c"Couldn't create filter!";
-        CannotLoadChunk => c"Couldn't load chunk!";
-    }
-    None => {
-        Internal => c"ERR internal error: see the log, and report it";
     }
 }
 
@@ -345,21 +320,22 @@ const fn c_str(text: &'static str) -> &'static CStr {
 }
 
 /// Returns the error for filters that cannot be merged; it also says how to create ones that can.
-fn merge_mismatch(parameter: Mismatch) -> &'static CStr {
+const fn merge_mismatch(parameter: Mismatch) -> &'static CStr {
+    macro_rules! differ {
+        ($what:literal) => {
+            c_str(concat!(
+                "ERR cannot merge filters that differ in ",
+                $what,
+                ": create them with BF.RESERVE key LIKE other\0"
+            ))
+        };
+    }
     match parameter {
-        Mismatch::Layout => c"ERR cannot merge filters that differ in their layout: create them with BF.RESERVE key LIKE other",
-        Mismatch::ErrorRate => {
-            c"ERR cannot merge filters that differ in their error rate: create them with BF.RESERVE key LIKE other"
-        }
-        Mismatch::Capacity => {
-            c"ERR cannot merge filters that differ in their capacity: create them with BF.RESERVE key LIKE other"
-        }
-        Mismatch::Expansion => {
-            c"ERR cannot merge filters that differ in their expansion: create them with BF.RESERVE key LIKE other"
-        }
-        Mismatch::Seed => c"ERR cannot merge filters that differ in their seed: create them with BF.RESERVE key LIKE other",
-        _ => {
-            c"ERR cannot merge filters that differ in the shape of their layers: create them with BF.RESERVE key LIKE other"
-        }
+        Mismatch::Layout => differ!("their layout"),
+        Mismatch::ErrorRate => differ!("their error rate"),
+        Mismatch::Capacity => differ!("their capacity"),
+        Mismatch::Expansion => differ!("their expansion"),
+        Mismatch::Seed => differ!("their seed"),
+        _ => differ!("the shape of their layers"),
     }
 }

@@ -7,45 +7,31 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::rejection_reason::Reason;
-use crate::reply_error::Error;
+use crate::reply_error::{Error, Reason};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::FilterKind;
 
-/// A counter. Only the thread that runs commands adds to it; any thread may read it.
-struct Counter(AtomicU64);
-
-impl Counter {
-    const fn new() -> Counter {
-        Counter(AtomicU64::new(0))
-    }
-
-    /// Adds without an atomic addition, which would cost as much as all other figures together: no other thread writes.
-    #[inline]
-    fn add(&self, count: u64) {
-        self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A quantity that goes up and down. The thread that frees a filter may be another than the one that runs commands.
+/// A number of events, or a quantity that goes up and down. Only the thread that runs commands adds to it. Any thread may
+/// free a filter, and read.
 struct Gauge {
-    added: Counter,
+    added: AtomicU64,
     removed: AtomicU64,
 }
 
 impl Gauge {
     const fn new() -> Gauge {
-        Gauge { added: Counter::new(), removed: AtomicU64::new(0) }
+        Gauge { added: AtomicU64::new(0), removed: AtomicU64::new(0) }
     }
 
-    /// Records a change by the thread that runs commands.
+    /// Adds without an atomic addition, which would cost as much as all other figures together: no other thread adds.
+    #[inline]
+    fn add(&self, count: u64) {
+        self.added.store(self.added.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
     #[inline]
     fn change(&self, from: u64, to: u64) {
-        self.added.add(to.wrapping_sub(from));
+        self.add(to.wrapping_sub(from));
     }
 
     /// Records a removal by any thread.
@@ -54,7 +40,7 @@ impl Gauge {
     }
 
     fn get(&self) -> u64 {
-        self.added.get().wrapping_sub(self.removed.load(Ordering::Relaxed))
+        self.added.load(Ordering::Relaxed).wrapping_sub(self.removed.load(Ordering::Relaxed))
     }
 }
 
@@ -130,7 +116,7 @@ impl LayoutFigures {
     /// Adds to a figure, on the thread that runs commands.
     #[inline]
     fn add(&self, figure: Figure, count: u64) {
-        self.0[figure as usize].change(0, count);
+        self.0[figure as usize].add(count);
     }
 
     fn change(&self, from: Footprint, to: Footprint) {
@@ -144,16 +130,16 @@ impl LayoutFigures {
     }
 }
 
-static REJECTED: [Counter; Reason::ALL.len()] = [const { Counter::new() }; Reason::ALL.len()];
+static REJECTED: [Gauge; Reason::ALL.len()] = [const { Gauge::new() }; Reason::ALL.len()];
 
 /// Rejected commands from the master or the append-only file, and rejected filters of snapshots, for any reason.
-static REPLICATED_REJECTED: Counter = Counter::new();
+static REPLICATED_REJECTED: Gauge = Gauge::new();
 
 static INTERNAL_ERRORS: AtomicU64 = AtomicU64::new(0);
 
 /// The allocations that active defragmentation moved, and those that it left in place.
-static DEFRAG_HITS: Counter = Counter::new();
-static DEFRAG_MISSES: Counter = Counter::new();
+static DEFRAG_HITS: Gauge = Gauge::new();
+static DEFRAG_MISSES: Gauge = Gauge::new();
 
 /// Records that a filter became a value of the server.
 pub(crate) fn on_create(filter: &Filter) {
@@ -225,16 +211,13 @@ pub(crate) fn on_insert(filter: &Filter, before: Footprint, all_fit: bool) {
     layout.add(Figure::AdditionsRejected, u64::from(!all_fit));
 }
 
-/// Counts a rejection by its reason.
-pub(crate) fn count_rejection(error: Error) {
+/// Counts a rejection by its reason, and whether it was replicated: this server may lack data that the master or a file
+/// has.
+pub(crate) fn count_rejection(error: Error, is_replicated: bool) {
     if let Some(reason) = error.reason() {
         REJECTED[reason as usize].add(1);
     }
-}
-
-/// Counts a rejected command of the master or a file: this server may lack data that the master or the file has.
-pub(crate) fn count_replicated_rejection() {
-    REPLICATED_REJECTED.add(1);
+    REPLICATED_REJECTED.add(is_replicated.into());
 }
 
 /// Counts an allocation that active defragmentation moved or left in place.
@@ -254,12 +237,10 @@ pub(crate) fn by_layout() -> [(&'static CStr, Figures<SHOWN>); LAYOUTS.len()] {
     std::array::from_fn(|kind| (FilterKind::ALL[kind].name(), LAYOUTS[kind].shown()))
 }
 
-/// Returns the figures of all layouts together.
 pub(crate) fn totals() -> Figures<SHOWN> {
     std::array::from_fn(|index| (NAMES[index], total(index)))
 }
 
-/// Returns true if there are filters.
 pub(crate) fn has_filters() -> bool {
     total(Figure::Filters as usize) > 0
 }
@@ -269,7 +250,7 @@ fn total(figure: usize) -> u64 {
 }
 
 pub(crate) fn rejections() -> Figures<{ Reason::ALL.len() }> {
-    Reason::ALL.map(|reason| (reason.name(), REJECTED[reason as usize].get()))
+    Reason::ALL.map(|reason| (reason.figure(), REJECTED[reason as usize].get()))
 }
 
 pub(crate) fn module_figures() -> Figures<2> {

@@ -12,7 +12,7 @@ use crate::commands::items::ITEMS;
 use crate::commands::option_row::{self, Given, OptionRow, expiry_row, row, set, switch_on};
 use crate::configuration::bloom::BloomLayout;
 use crate::family::{Dialect, Verb};
-use crate::reply_error::{Error, RangedOption};
+use crate::reply_error::Error;
 use crate::server::{Args, Context};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::limits::{MAX_LENGTH, SLICES};
@@ -22,7 +22,7 @@ use oxbloom_filter::internals::{ErrorRate, Window};
 pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
     OptionRow {
         set: |options, given| {
-            let errors = [Error::InsertBadCapacity, Error::InsertRange(RangedOption::Capacity)];
+            let errors = [Error::InsertBadCapacity, Error::InsertCapacityRange];
             set_ranged(options, given, |options| {
                 options.capacity = Some(given.grammar.capacity(given.value, errors)?);
                 Ok(())
@@ -33,7 +33,7 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
     OptionRow {
         set: |options, given| {
             let rate = given.grammar.float(given.value).ok_or(Error::InsertBadErrorRate)?;
-            let out_of_range = Error::InsertRange(RangedOption::ErrorRate);
+            let out_of_range = Error::InsertRateRange;
             set_ranged(options, given, |options| set(&mut options.error_rate, ErrorRate::new(rate), out_of_range))
         },
         ..insert_row(Argument::option(c"ERROR", c"error_rate", ArgumentKind::Double))
@@ -179,7 +179,9 @@ fn set_ranged(
     set: impl FnOnce(&mut Options) -> Result<(), Error>,
 ) -> Result<(), Error> {
     match set(options) {
-        Err(error @ Error::InsertRange(_)) if !given.grammar.is_valkey() => {
+        Err(error @ (Error::InsertCapacityRange | Error::InsertRateRange | Error::InsertExpansionRange))
+            if !given.grammar.is_valkey() =>
+        {
             options.out_of_range.get_or_insert(error);
             Ok(())
         }
@@ -191,7 +193,7 @@ fn set_expansion(options: &mut Options, given: &Given) -> Result<(), Error> {
     let factor = given.grammar.integer(given.value);
     let (bad, out_of_range) = match given.verb {
         _ if given.grammar.is_valkey() => return set_valkey_expansion(options, given, factor),
-        Verb::Insert => (Error::InsertBadExpansion, Error::InsertRange(RangedOption::Expansion)),
+        Verb::Insert => (Error::InsertBadExpansion, Error::InsertExpansionRange),
         _ if given.value.is("NONSCALING") || options.nonscaling && factor != Some(0) => {
             return Err(Error::NonscalingExpands);
         }

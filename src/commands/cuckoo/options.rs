@@ -13,7 +13,7 @@ use crate::commands::option_row::{self, Given, OptionRow, expiry_row, positive, 
 use crate::configuration;
 use crate::configuration::cuckoo::CuckooLayout;
 use crate::family::Verb;
-use crate::reply_error::{CuckooOption, Error};
+use crate::reply_error::Error;
 use crate::server::{Args, Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION};
@@ -60,21 +60,24 @@ static OPTIONS: &[OptionRow<Options>; 9] = &[
     },
     OptionRow {
         set: |options, given| {
-            set_number(&mut options.max_iterations, given, 1..=i64::from(u16::MAX), CuckooOption::MaxIterations)
+            let errors = [Error::BadMaxIterations, Error::MaxIterationsRange];
+            set_number(&mut options.max_iterations, given, 1..=i64::from(u16::MAX), errors)
         },
         replicated: |filter| Some(filter.cuckoo_spec()?.max_iterations.to_string()),
         ..late_row(Argument::option(c"MAXITERATIONS", c"maxiterations", ArgumentKind::Integer))
     },
     OptionRow {
         set: |options, given| {
-            set_number(&mut options.bucket_size, given, 1..=MAX_BUCKET_SIZE.into(), CuckooOption::BucketSize)
+            let errors = [Error::BadBucketSize, Error::BucketSizeRange];
+            set_number(&mut options.bucket_size, given, 1..=MAX_BUCKET_SIZE.into(), errors)
         },
         replicated: |filter| Some(filter.cuckoo_spec()?.bucket_size.to_string()),
         ..late_row(Argument::option(c"BUCKETSIZE", c"bucketsize", ArgumentKind::Integer))
     },
     OptionRow {
         set: |options, given| {
-            set_number(&mut options.expansion, given, 0..=MAX_EXPANSION.into(), CuckooOption::Expansion)
+            let errors = [Error::BadCuckooExpansion, Error::CuckooExpansionRange];
+            set_number(&mut options.expansion, given, 0..=MAX_EXPANSION.into(), errors)
         },
         replicated: |filter| Some(filter.cuckoo_spec()?.expansion.to_string()),
         ..late_row(Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer))
@@ -118,11 +121,11 @@ fn set_number<T: TryFrom<i64>>(
     option: &mut Option<T>,
     given: &Given,
     range: RangeInclusive<i64>,
-    name: CuckooOption,
+    [bad, out_of_range]: [Error; 2],
 ) -> Result<(), Error> {
-    let number = given.value.integer().ok_or(Error::CuckooNumber(name))?;
+    let number = given.value.integer().ok_or(bad)?;
     let number = Some(number).filter(|number| range.contains(number));
-    set(option, number.and_then(|number| number.try_into().ok()), Error::CuckooRange(name))
+    set(option, number.and_then(|number| number.try_into().ok()), out_of_range)
 }
 
 /// Returns the options of a command, for COMMAND DOCS.
