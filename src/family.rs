@@ -6,8 +6,7 @@
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::load_time::LoadTime;
-use crate::names::names;
+use crate::names::{LoadTime, names};
 
 /// A family of commands.
 pub(crate) struct Family {
@@ -102,7 +101,6 @@ impl Family {
         CString::new(name.to_ascii_uppercase()).unwrap_or_default()
     }
 
-    /// Returns the ACL category of the commands.
     pub(crate) fn category(&self) -> &'static CStr {
         self.names.get().category
     }
@@ -128,7 +126,7 @@ fn leak(name: String) -> &'static CStr {
 macro_rules! verbs {
     ($($(#[$attribute:meta])* $verb:ident)*) => {
         /// What a command does, or what happened to a key. In lower case, it is the second part of a name.
-        #[derive(Clone, Copy)]
+        #[derive(Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Verb {
             $($(#[$attribute])* $verb,)*
         }

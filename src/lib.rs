@@ -17,7 +17,7 @@
 //!  server/      statistics                  safe wrappers over the C API; the figures of INFO
 //!  allocation   reply_error                 the global allocator; the errors that clients get
 //!  names        family                      the names of the module and of its commands
-//!  load_time    ffi                         values chosen at the load; calls into C
+//!  ffi                                      calls into C
 //! ```
 
 mod admission;
@@ -30,7 +30,6 @@ mod family;
 mod ffi;
 mod filter_key;
 mod info_section;
-mod load_time;
 mod lookahead;
 mod names;
 mod registration;

@@ -7,11 +7,10 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString};
-use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::{fmt, ptr};
 
 use crate::ffi::call;
-use crate::load_time::LoadTime;
 use crate::server::Args;
 
 /// The names on this server.
@@ -114,7 +113,6 @@ static NAMES: LoadTime<Names> = LoadTime::new(&USUAL);
 /// True from a successful load on. A server that loads the same file twice gets the same code and statics.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// Returns the names on this server.
 pub(crate) fn names() -> &'static Names {
     NAMES.get()
 }
@@ -156,5 +154,26 @@ impl fmt::Display for Named<'_> {
             rest = after;
         }
         f.write_str(rest)
+    }
+}
+
+/// A value that the load of the module may replace.
+pub(crate) struct LoadTime<T: 'static>(AtomicPtr<T>);
+
+impl<T> LoadTime<T> {
+    pub(crate) const fn new(usual: &'static T) -> LoadTime<T> {
+        LoadTime(AtomicPtr::new(ptr::from_ref(usual).cast_mut()))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> &'static T {
+        // SAFETY: the pointer is that of `new` or of `set`: a value that nobody changes or frees.
+        unsafe { &*self.0.load(Ordering::Acquire) }
+    }
+
+    /// Replaces the value. The previous one is never freed, since it may still be borrowed. A server loads the module
+    /// once, and tries that only a few times.
+    pub(crate) fn set(&self, value: T) {
+        self.0.store(Box::leak(Box::new(value)), Ordering::Release);
     }
 }

@@ -58,14 +58,12 @@ impl<'a> Value<'a> {
         self.is_of(raw::REDISMODULE_REPLY_ERROR)
     }
 
-    /// Returns the number, if the reply is one.
     pub(crate) fn integer(&self) -> Option<i64> {
         // SAFETY: the reply is alive.
         self.is_of(raw::REDISMODULE_REPLY_INTEGER)
             .then(|| unsafe { call!(RedisModule_CallReplyInteger(self.reply.as_ptr())) })
     }
 
-    /// Returns the bytes of a string.
     pub(crate) fn bytes(&self) -> Option<&'a [u8]> {
         if !self.is_of(raw::REDISMODULE_REPLY_STRING) {
             return None;
@@ -77,7 +75,6 @@ impl<'a> Value<'a> {
         (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast(), length) })
     }
 
-    /// Returns an element of an array.
     pub(crate) fn element(&self, index: usize) -> Option<Value<'a>> {
         if !self.is_of(raw::REDISMODULE_REPLY_ARRAY) {
             return None;
@@ -89,7 +86,6 @@ impl<'a> Value<'a> {
 }
 
 impl Context<'_> {
-    /// Replies with the reply to a call.
     pub(crate) fn reply_call(&self, reply: &CallReply) {
         self.count_sent(1);
         // SAFETY: the context and the reply are alive.

@@ -111,7 +111,6 @@ impl Server<'_> {
         unsafe { call!(RedisModule_GetContextFlags(self.ctx)) as u32 }
     }
 
-    /// Logs the reason, and exits the process.
     pub(crate) fn log_and_exit(&self, reason: &str) -> ! {
         self.log_warning(reason);
         self.exit()
@@ -234,7 +233,6 @@ impl Context<'_> {
         self.flags() & WITHOUT == 0
     }
 
-    /// Returns the number of the database that the client has selected.
     pub(crate) fn database(&self) -> c_int {
         // SAFETY: the context is alive.
         unsafe { call!(RedisModule_GetSelectedDb(self.as_raw())) }
@@ -270,7 +268,6 @@ impl Context<'_> {
         }
     }
 
-    /// Returns true if the server is a node of a cluster.
     pub(crate) fn is_in_cluster(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0
     }

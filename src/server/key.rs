@@ -109,7 +109,6 @@ impl<'k> OpenKey<'k> {
         unsafe { call!(RedisModule_ModuleTypeGetValue(self.key)) }
     }
 
-    /// Returns true if the key has no value.
     pub(crate) fn is_empty(&self) -> bool {
         // SAFETY: the key is open; null is empty.
         unsafe { call!(RedisModule_KeyType(self.key)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int }
