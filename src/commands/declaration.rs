@@ -19,9 +19,8 @@ pub(super) struct Command {
     pub callback: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
     pub keys: Keys,
     pub access: Access,
-    /// True if its time does not depend on the number of arguments.
-    pub fast: bool,
     pub summary: &'static CStr,
+    /// A command whose complexity starts with `O(1)` is flagged as fast.
     pub complexity: &'static CStr,
     /// Returns the arguments after the key.
     pub arguments: fn() -> Vec<Argument>,
@@ -29,7 +28,7 @@ pub(super) struct Command {
 
 /// Declares a command of the `FAMILY` where the macro is used, with a callback that runs its handler.
 macro_rules! command {
-    ($verb:ident, $handler:expr, $arity:expr, keys: $keys:expr, access: $access:expr, $($field:tt)*) => {{
+    ($verb:ident, $handler:expr, $arity:expr, keys: $keys:expr, $access:expr, $($field:tt)*) => {{
         static ROUTE: $crate::callback::Route = $crate::callback::Route {
             family: FAMILY,
             verb: $crate::family::Verb::$verb,
@@ -53,8 +52,8 @@ macro_rules! command {
         }
         Command { route: ROUTE, callback, keys: $keys, access: $access, $($field)* }
     }};
-    ($verb:ident, $handler:expr, $arity:expr, $($field:tt)*) => {
-        command! { $verb, $handler, $arity, keys: Keys::One, $($field)* }
+    ($verb:ident, $handler:expr, $arity:expr, $access:expr, $($field:tt)*) => {
+        command! { $verb, $handler, $arity, keys: Keys::One, $access, $($field)* }
     };
 }
 pub(super) use command;
@@ -254,6 +253,10 @@ impl Command {
                 || unsafe { call!(RedisModule_SetCommandACLCategories(command(), categories.as_ptr())) } == OK)
     }
 
+    fn is_fast(&self) -> bool {
+        self.complexity.to_bytes().starts_with(b"O(1)")
+    }
+
     fn flags(&self) -> CString {
         let kind = match self.access {
             Access::Read => "readonly",
@@ -262,12 +265,12 @@ impl Command {
         };
         // A cluster asks the command itself for its keys, even if the key specifications are complete.
         let asked = if self.keys.others().is_none() { "" } else { "getkeys-api" };
-        join(&[kind, if self.fast { "fast" } else { "" }, asked])
+        join(&[kind, if self.is_fast() { "fast" } else { "" }, asked])
     }
 
     fn categories(&self) -> CString {
         let kind = if self.access == Access::Read { "read" } else { "write" };
-        join(&[&self.route.family.category().to_string_lossy(), kind, if self.fast { "fast" } else { "slow" }])
+        join(&[&self.route.family.category().to_string_lossy(), kind, if self.is_fast() { "fast" } else { "slow" }])
     }
 
     /// Describes the command to the server.
@@ -282,13 +285,10 @@ impl Command {
             sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
             sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
         };
-        let end = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INVALID;
-        let key_spec = self.key_spec();
-        let end = raw::RedisModuleCommandKeySpec { begin_search_type: end, ..key_spec };
-        let mut key_specs: Vec<_> =
-            [Some(key_spec), self.other_keys_spec(key_spec), Some(end)].into_iter().flatten().collect();
-        let mut arguments = RawArguments::new(&(self.arguments)());
-        arguments.raw.insert(0, raw_argument(c"key", ArgumentKind::Key(0)));
+        let mut key_specs = self.key_specs();
+        let mut lists = Vec::new();
+        let key = Argument::required(c"key", ArgumentKind::Key(0));
+        let arguments: Vec<_> = [key].into_iter().chain((self.arguments)()).collect();
         let summary = CString::new(named(&self.summary.to_string_lossy()).to_string()).unwrap_or_default();
         let info = raw::RedisModuleCommandInfo {
             version: &VERSION,
@@ -299,107 +299,107 @@ impl Command {
             tips: ptr::null(),
             arity: self.route.arity.as_server_counts(),
             key_specs: key_specs.as_mut_ptr(),
-            args: arguments.raw.as_mut_ptr(),
+            args: raw_arguments(&arguments, &mut lists),
         };
         // SAFETY: as promised by the caller. The server copies all of it, and finds the end of each list.
         unsafe { call!(RedisModule_SetCommandInfo(command, &info)) == OK }
     }
 
-    /// Returns the specification of the other keys, if there are any, given that of the first.
-    fn other_keys_spec(&self, first: raw::RedisModuleCommandKeySpec) -> Option<raw::RedisModuleCommandKeySpec> {
-        let spec = raw::RedisModuleCommandKeySpec { flags: OTHER_KEY_FLAGS as u64, ..first };
-        match self.keys {
+    /// Returns the specifications of the keys: of the first, of others if there are any, and one that ends the list.
+    fn key_specs(&self) -> Vec<raw::RedisModuleCommandKeySpec> {
+        type Begin = raw::RedisModuleCommandKeySpec__bindgen_ty_1;
+        type Find = raw::RedisModuleCommandKeySpec__bindgen_ty_2;
+        let at = |pos| Begin { index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos } };
+        let range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
+        // Right after the command's name.
+        let first = raw::RedisModuleCommandKeySpec {
+            notes: ptr::null(),
+            flags: self.access.key_flags() as u64,
+            begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
+            bs: at(1),
+            find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
+            fk: Find { range },
+        };
+        let other = raw::RedisModuleCommandKeySpec { flags: OTHER_KEY_FLAGS as u64, bs: at(2), ..first };
+        let others = match self.keys {
             Keys::One => None,
-            Keys::AndNew => Some(raw::RedisModuleCommandKeySpec {
-                flags: Access::Update.key_flags() as u64,
-                bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-                    index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 2 },
-                },
-                ..spec
-            }),
+            Keys::AndNew => Some(raw::RedisModuleCommandKeySpec { flags: Access::Update.key_flags() as u64, ..other }),
             // LIKE may also be the value of another argument. INCOMPLETE makes the server ask the command itself.
             Keys::AndLike => Some(raw::RedisModuleCommandKeySpec {
-                flags: OTHER_KEY_FLAGS as u64 | u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE),
+                flags: other.flags | u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE),
                 begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
-                bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+                bs: Begin {
                     keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
                         keyword: c"LIKE".as_ptr(),
                         startfrom: 2,
                     },
                 },
-                ..spec
+                ..other
             }),
             Keys::AndNumbered => Some(raw::RedisModuleCommandKeySpec {
-                bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-                    index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 2 },
-                },
                 find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM,
-                fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+                fk: Find {
                     keynum: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
                         keynumidx: 0,
                         firstkey: 1,
                         keystep: 1,
                     },
                 },
-                ..spec
+                ..other
             }),
-        }
-    }
-
-    /// Returns the specification of the first key, right after the command's name.
-    fn key_spec(&self) -> raw::RedisModuleCommandKeySpec {
-        raw::RedisModuleCommandKeySpec {
-            notes: ptr::null(),
-            flags: self.access.key_flags() as u64,
-            begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
-            bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
-                index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },
-            },
-            find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
-            fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
-                range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 },
-            },
-        }
+        };
+        let end = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INVALID;
+        let end = raw::RedisModuleCommandKeySpec { begin_search_type: end, ..first };
+        [Some(first), others, Some(end)].into_iter().flatten().collect()
     }
 }
 
-/// Arguments in the form that the server reads, ended by an empty one, and the sub-arguments that they point to.
-struct RawArguments {
-    raw: Vec<raw::RedisModuleCommandArg>,
-    _parts: Vec<RawArguments>,
+/// Returns arguments in the form that the server reads, ended by an empty one. `lists` owns them, and the lists of
+/// sub-arguments that they point to.
+fn raw_arguments(
+    arguments: &[Argument],
+    lists: &mut Vec<Vec<raw::RedisModuleCommandArg>>,
+) -> *mut raw::RedisModuleCommandArg {
+    let mut list: Vec<_> = arguments
+        .iter()
+        .map(|argument| {
+            let parts = match argument.kind {
+                ArgumentKind::OneOf(parts) => parts.to_vec(),
+                ArgumentKind::Block(parts) => parts(),
+                _ => Vec::new(),
+            };
+            let optional = if argument.optional { raw::REDISMODULE_CMD_ARG_OPTIONAL } else { 0 };
+            let multiple = if argument.multiple { raw::REDISMODULE_CMD_ARG_MULTIPLE } else { 0 };
+            raw::RedisModuleCommandArg {
+                name: argument.name.as_ptr(),
+                type_: argument.kind.as_raw(),
+                key_spec_index: if let ArgumentKind::Key(index) = argument.kind { index } else { -1 },
+                token: argument.token.map_or(ptr::null(), CStr::as_ptr),
+                flags: (optional | multiple) as c_int,
+                subargs: if parts.is_empty() { ptr::null_mut() } else { raw_arguments(&parts, lists) },
+                ..NO_ARGUMENT
+            }
+        })
+        .collect();
+    list.push(NO_ARGUMENT);
+    let start = list.as_mut_ptr();
+    lists.push(list);
+    start
 }
 
-impl RawArguments {
-    fn new(arguments: &[Argument]) -> RawArguments {
-        let mut all_parts = Vec::new();
-        let mut all: Vec<_> = arguments
-            .iter()
-            .map(|argument| {
-                let mut raw = raw_argument(argument.name, argument.kind);
-                raw.token = argument.token.map_or(ptr::null(), CStr::as_ptr);
-                if argument.optional {
-                    raw.flags |= raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
-                }
-                if argument.multiple {
-                    raw.flags |= raw::REDISMODULE_CMD_ARG_MULTIPLE as c_int;
-                }
-                let parts = match argument.kind {
-                    ArgumentKind::OneOf(parts) => parts.to_vec(),
-                    ArgumentKind::Block(parts) => parts(),
-                    _ => Vec::new(),
-                };
-                if !parts.is_empty() {
-                    let mut parts = RawArguments::new(&parts);
-                    raw.subargs = parts.raw.as_mut_ptr();
-                    all_parts.push(parts);
-                }
-                raw
-            })
-            .collect();
-        all.push(raw::RedisModuleCommandArg { name: ptr::null(), ..raw_argument(c"", ArgumentKind::String) });
-        RawArguments { raw: all, _parts: all_parts }
-    }
-}
+/// The end of a list of arguments.
+const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
+    name: ptr::null(),
+    type_: raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+    key_spec_index: -1,
+    token: ptr::null(),
+    summary: ptr::null(),
+    since: ptr::null(),
+    flags: 0,
+    deprecated_since: ptr::null(),
+    subargs: ptr::null_mut(),
+    display_text: ptr::null(),
+};
 
 impl ArgumentKind {
     fn as_raw(self) -> raw::RedisModuleCommandArgType {
@@ -413,21 +413,6 @@ impl ArgumentKind {
             ArgumentKind::OneOf(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
             ArgumentKind::Block(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
         }
-    }
-}
-
-fn raw_argument(name: &CStr, kind: ArgumentKind) -> raw::RedisModuleCommandArg {
-    raw::RedisModuleCommandArg {
-        name: name.as_ptr(),
-        type_: kind.as_raw(),
-        key_spec_index: if let ArgumentKind::Key(index) = kind { index } else { -1 },
-        token: ptr::null(),
-        summary: ptr::null(),
-        since: ptr::null(),
-        flags: 0,
-        deprecated_since: ptr::null(),
-        subargs: ptr::null_mut(),
-        display_text: ptr::null(),
     }
 }
 
