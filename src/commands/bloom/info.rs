@@ -9,7 +9,7 @@ use crate::configuration;
 use crate::family::Dialect;
 use crate::filter_key::ReadKey;
 use crate::reply_error::Error;
-use crate::server::{Args, Context, Keyspace};
+use crate::server::{Arg, Args, Context, Keyspace};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::LayerInfo;
 
@@ -116,23 +116,27 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?.ok_or(Error::NotFound)?;
     let is_valkey = ctx.dialect() == Dialect::ValkeyBloom;
-    if args.len() == 2 && is_valkey {
-        let others: &[&str] = if scales(filter) { &ONLY_OF_SCALING } else { &[] };
-        ctx.reply_array(2 * (IN_VALKEY_REPLY.len() + others.len()));
-        reply_fields(ctx, filter, IN_VALKEY_REPLY.iter().chain(others).filter_map(|token| find(token.as_bytes())));
+    let token = args.from(2).iter().next().map(Arg::bytes);
+    let Some(token) = token.filter(|token| !ALL.starts_with(token)) else {
+        let fields: Vec<&Field> = match token {
+            Some(_) => FIELDS.iter().collect(),
+            None if is_valkey => {
+                let others: &[&str] = if scales(filter) { &ONLY_OF_SCALING } else { &[] };
+                IN_VALKEY_REPLY.iter().chain(others).filter_map(|token| find(token.as_bytes())).collect()
+            }
+            None => FIELDS[..IN_DEFAULT_REPLY].iter().collect(),
+        };
+        if token.is_none() && is_valkey {
+            ctx.reply_array(2 * fields.len())
+        } else {
+            ctx.reply_map(fields.len())
+        }
+        for field in fields {
+            ctx.reply_simple(field.label);
+            (field.reply)(ctx, filter);
+        }
         return Ok(());
-    }
-    if args.len() == 2 {
-        ctx.reply_map(IN_DEFAULT_REPLY);
-        reply_fields(ctx, filter, FIELDS[..IN_DEFAULT_REPLY].iter());
-        return Ok(());
-    }
-    let token = args.at(2).bytes();
-    if ALL.starts_with(token) {
-        ctx.reply_map(FIELDS.len());
-        reply_fields(ctx, filter, FIELDS.iter());
-        return Ok(());
-    }
+    };
     let field = find(token).ok_or(Error::UnknownInformation)?;
     // valkey-bloom replies with the bare fact, and does not know the last two of a filter that does not grow.
     if is_valkey {
@@ -150,14 +154,6 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     }
     (field.reply)(ctx, filter);
     Ok(())
-}
-
-/// Replies with the labels and the facts.
-fn reply_fields<'a>(ctx: &Context, filter: &Filter, fields: impl Iterator<Item = &'a Field>) {
-    for field in fields {
-        ctx.reply_simple(field.label);
-        (field.reply)(ctx, filter);
-    }
 }
 
 /// Returns the field that an argument selects.
