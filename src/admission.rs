@@ -8,7 +8,7 @@ use crate::configuration;
 use crate::reply_error::{Error, Limit};
 use crate::server::Server;
 use crate::statistics::{self, Footprint};
-use oxbloom_filter::internals::codec::{self, Header};
+use oxbloom_filter::internals::codec::Header;
 use oxbloom_filter::internals::{Admit, CreateParams, Hash, InsertOptions, Interrupted, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 
@@ -66,35 +66,27 @@ pub(crate) fn new_filter(server: &Server, params: CreateParams) -> Result<Filter
     admission.or_exit(Filter::create(params, &mut |bytes| admission.admits(bytes)), Error::creating)
 }
 
+/// Runs an operation that asks for the memory of a new filter, as far as the limits allow.
+pub(crate) fn admitted<T, E>(
+    server: &Server,
+    operation: impl FnOnce(Admit<'_>) -> Result<T, E>,
+    error: impl FnOnce(E, Limit) -> Error,
+) -> Result<T, Error> {
+    let admission = Admission::new(server, 0);
+    admission.or_exit(operation(&mut |bytes| admission.admits(bytes)), error)
+}
+
 /// Builds the filter that a header describes, if there is memory for it.
 pub(crate) fn build(server: &Server, header: &Header) -> Result<Filter, Error> {
-    let admission = Admission::new(server, 0);
-    let built = if admission.admits(header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) };
-    admission.or_exit(built, Error::decoding)
-}
-
-/// Decodes a filter from bytes of some format, if there is memory for it.
-pub(crate) fn decoded(
-    server: &Server,
-    bytes: &[u8],
-    decode: fn(&[u8], Admit<'_>) -> Result<Filter, DecodeError>,
-) -> Result<Filter, Error> {
-    let admission = Admission::new(server, 0);
-    admission.or_exit(decode(bytes, &mut |bytes| admission.admits(bytes)), Error::decoding)
-}
-
-/// Creates an empty filter that can be merged with `other`, if there is memory for it.
-pub(crate) fn like(server: &Server, other: &Filter) -> Result<Filter, Error> {
-    let admission = Admission::new(server, 0);
-    admission.or_exit(other.empty_like(&mut |bytes| admission.admits(bytes)), Error::creating)
+    let build = |admit: Admit<'_>| if admit(header.memory()) { header.build() } else { Err(DecodeError::OutOfMemory) };
+    admitted(server, build, Error::decoding)
 }
 
 /// Merges filters into a new one, if there is memory for it.
 pub(crate) fn merged(server: &Server, sources: &[&Filter], operation: MergeOp) -> Result<Filter, Error> {
     check_merge_limit(server, sources.iter().copied())?;
-    let admission = Admission::new(server, 0);
-    let merged = Filter::merged(sources, operation, &mut |bytes| admission.admits(bytes));
-    admission.or_exit(merged, |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit)))
+    let no_memory = |error, limit| Error::merging(error, Error::NoMemoryToCreate(limit));
+    admitted(server, |admit| Filter::merged(sources, operation, admit), no_memory)
 }
 
 /// Merges filters into another, if there is memory for it. Returns true if the filter changed.
@@ -122,29 +114,18 @@ fn check_merge_limit<'a>(server: &Server, filters: impl Iterator<Item = &'a Filt
     if is_over { Err(Error::MergeTooLong) } else { Ok(()) }
 }
 
-/// Returns a cuckoo filter as a counting filter that stands for it, if there is memory for it. Returns `None` if it is
-/// no cuckoo filter.
-pub(crate) fn converted(server: &Server, filter: &Filter) -> Result<Option<Filter>, Error> {
-    let admission = Admission::new(server, 0);
-    admission.or_exit(filter.converted(&mut |bytes| admission.admits(bytes)), Error::creating)
-}
-
 /// Copies a filter, if there is memory for it.
 pub(crate) fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
-    let admission = Admission::new(server, 0);
-    let admitted = admission.admits(filter.memory_usage() as u64);
-    let copied = if admitted { filter.try_clone() } else { Err(oxbloom_filter::Error::OutOfMemory) };
-    admission.or_exit(copied, Error::creating)
+    let copy = |admit: Admit<'_>| match admit(filter.memory_usage() as u64) {
+        true => filter.try_clone(),
+        false => Err(oxbloom_filter::Error::OutOfMemory),
+    };
+    admitted(server, copy, Error::creating)
 }
 
 /// Returns an empty vector with room for `count` elements.
 pub(crate) fn try_vec<T>(server: &Server, count: usize) -> Result<Vec<T>, Error> {
     oxbloom_filter::internals::try_vec(count).map_err(|_| exit_if_data_lost(server, Error::NoMemory(Limit::System)))
-}
-
-/// Encodes the header of a filter's dump, if there is memory for it.
-pub(crate) fn encode_header(server: &Server, filter: &Filter) -> Result<Vec<u8>, Error> {
-    codec::encode_header(filter).map_err(|_| exit_if_data_lost(server, Error::NoMemory(Limit::System)))
 }
 
 /// Inserts items into a filter in order until one fails. The filter grows as far as the limits allow. Returns the

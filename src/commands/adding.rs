@@ -1,7 +1,6 @@
 //! Additions: the steps that all commands share which add items to a filter, and create it if it does not exist.
 
-use super::create::{create, expire_at};
-use super::creation::Creation;
+use super::creation::{Creation, create, expire_at};
 use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;

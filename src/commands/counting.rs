@@ -1,8 +1,6 @@
 //! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: commands that require a counting filter.
 
-use super::item_flags::ItemFlags;
-use super::items::{Arguments, Items, replicate};
-use super::replication::{Changed, Replay};
+use super::items::{Arguments, Changed, ItemFlags, Items, Replay, replicate};
 use crate::family::Verb;
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::Error;
@@ -12,11 +10,8 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{BATCH, Hash, HashedBatch};
 
 /// `BF.DEL key item`
-pub(super) fn del(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    remove(ctx, keyspace, args, None)
-}
-
-/// Removes the item of a command that has one. `missing` is the error if the key does not exist, or `None` if the item
+///
+/// `missing` is the error if the key does not exist, or `None` if the item
 /// is only absent then.
 pub(super) fn remove(ctx: &Context, mut keyspace: Keyspace, args: Args, missing: Option<Error>) -> Result<(), Error> {
     let name = args.at(1);

@@ -32,10 +32,15 @@ pub(super) fn dump_chunk(ctx: &Context, filter: &Filter, cursor: u64, end: fn(&C
 pub(super) fn load_chunk(ctx: &Context, keyspace: Keyspace, args: Args, existing: Option<Error>) -> Result<(), Error> {
     apply_chunk(ctx, keyspace, args, existing).inspect_err(|&error| {
         if ctx.is_loading() && is_damaged(args) {
-            let (key, reason) = (args.at(1).shown(), error.text().to_string_lossy());
-            ctx.log_and_exit(&format!("rejected a chunk of the append-only file: {reason} (key '{key}'); exiting, since the file is damaged: restore a backup"));
+            exit_for_damaged_file(ctx, args, "chunk", error);
         }
     })
+}
+
+/// Exits since a part of the append-only file is damaged, for which `error` rejected it.
+pub(super) fn exit_for_damaged_file(ctx: &Context, args: Args, part: &str, error: Error) -> ! {
+    let (key, reason) = (args.at(1).shown(), error.text().to_string_lossy());
+    ctx.log_and_exit(&format!("rejected a {part} of the append-only file: {reason} (key '{key}'); exiting, since the file is damaged: restore a backup"))
 }
 
 /// Returns true if the chunk of a LOADCHUNK is damaged: no filter accepts it.

@@ -1,11 +1,14 @@
-//! The items of a command: arguments, or [packed](super::bloom::packing) into one.
+//! The items of a command: arguments, or [packed](super::bloom::packing) into one; a flag for each; and the commands
+//! that repeat their change on replicas.
 
 use std::ffi::CStr;
 
 use super::declaration::Argument;
-use super::replication::{Changed, Replay};
+use crate::admission;
+use crate::family::Verb;
+use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, OwnedString};
-use oxbloom_filter::internals::try_vec;
+use oxbloom_filter::internals::{BATCH, try_vec};
 
 /// The token before items that follow options.
 const ITEMS_TOKEN: &CStr = c"ITEMS";
@@ -49,13 +52,13 @@ impl<'a> Items<'a> for Arguments<'a> {
     }
 
     fn replicate(self, ctx: &Context, replay: &Replay, changed: &Changed) -> bool {
-        let &Replay { key, verbs, options } = replay;
+        let &Replay { key, options, many, .. } = replay;
         let count = changed.count();
         if count == self.len() && options.is_empty() {
             if self.len() + 2 == self.command.len() {
                 ctx.replicate_verbatim();
             } else {
-                ctx.replicate(verbs.many, key, self.items.as_slice());
+                ctx.replicate(many, key, self.items.as_slice());
             }
             return true;
         }
@@ -66,7 +69,7 @@ impl<'a> Items<'a> for Arguments<'a> {
         arguments.extend_from_slice(options);
         arguments.extend(token.as_ref().map(OwnedString::as_arg));
         arguments.extend(changing.map(|(_, item)| item));
-        ctx.replicate(verbs.many, key, &arguments);
+        ctx.replicate(many, key, &arguments);
         true
     }
 }
@@ -81,13 +84,95 @@ pub(super) fn replicate<'a>(ctx: &Context, replay: &Replay, items: impl Items<'a
         return true;
     }
     // Without memory for all items, replicate one command per item.
-    let &Replay { key, verbs, options } = replay;
+    let &Replay { key, options, one, .. } = replay;
     let token = (!options.is_empty()).then(|| ctx.string(ITEMS_TOKEN.to_bytes()));
     for (_, item) in items.iter().enumerate().filter(|&(index, _)| changed.contains(index)) {
         let item = ctx.string(item);
         let options = options.iter().copied().chain(token.as_ref().map(OwnedString::as_arg));
         let arguments: Vec<_> = options.chain([item.as_arg()]).collect();
-        ctx.replicate(verbs.one, key, &arguments);
+        ctx.replicate(one, key, &arguments);
     }
     true
+}
+
+/// How replicas repeat a change.
+pub(super) struct Replay<'a> {
+    pub key: Arg<'a>,
+    /// The arguments between the key and the items.
+    pub options: &'a [Arg<'a>],
+    /// The command for one item.
+    pub one: Verb,
+    /// The command for many items, each an argument.
+    pub many: Verb,
+    /// The command for packed items; `None` if each becomes an argument.
+    pub packed: Option<Verb>,
+}
+
+impl<'a> Replay<'a> {
+    /// Returns how replicas add items to a Bloom filter, given whether its layout is our own. If it is another module's,
+    /// a replica may have that module, which knows no packed items.
+    pub(super) fn additions(key: Arg<'a>, is_own: bool, options: &'a [Arg<'a>]) -> Replay<'a> {
+        let [one, many] = if is_own && !options.is_empty() { [Verb::Insert; 2] } else { [Verb::Add, Verb::Madd] };
+        Replay { key, options, one, many, packed: is_own.then_some(Verb::Addpacked) }
+    }
+
+    /// Returns how replicas add copies of items to a cuckoo filter. There is an option.
+    pub(super) fn copies(key: Arg<'a>, options: &'a [Arg<'a>]) -> Replay<'a> {
+        debug_assert!(!options.is_empty(), "CF.INSERT with a token");
+        Replay { key, options, one: Verb::Insert, many: Verb::Insert, packed: None }
+    }
+
+    pub(super) fn removals(key: Arg<'a>) -> Replay<'a> {
+        Replay { key, options: &[], one: Verb::Del, many: Verb::Mdel, packed: Some(Verb::Delpacked) }
+    }
+}
+
+/// The items of a command that changed the filter.
+pub(super) enum Changed<'a> {
+    /// The first items, this many.
+    First(usize),
+    /// The items whose flag is set. There are no more flags than items.
+    Flagged(&'a [bool]),
+}
+
+impl Changed<'_> {
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Changed::First(count) => *count,
+            Changed::Flagged(flags) => flags.iter().filter(|changed| **changed).count(),
+        }
+    }
+
+    pub(super) fn contains(&self, index: usize) -> bool {
+        match self {
+            Changed::First(count) => index < *count,
+            Changed::Flagged(flags) => flags.get(index).is_some_and(|changed| *changed),
+        }
+    }
+}
+
+/// One flag per item, for the reply and for replication. Results are buffered because the length of the reply is only
+/// known after the last insert. Up to [`BATCH`] items need no allocation.
+pub(super) struct ItemFlags {
+    /// The flags of at most [`BATCH`] items.
+    inline: [bool; BATCH],
+    /// The flags of more items.
+    allocated: Vec<bool>,
+}
+
+impl ItemFlags {
+    /// Returns a flag for each of `count` items, all false.
+    pub(super) fn new(ctx: &Context, count: usize) -> Result<ItemFlags, Error> {
+        let mut allocated = Vec::new();
+        if count > BATCH {
+            allocated = admission::try_vec(ctx, count)?;
+            allocated.resize(count, false);
+        }
+        Ok(ItemFlags { inline: [false; BATCH], allocated })
+    }
+
+    /// Returns the flags. There may be more of them than items.
+    pub(super) fn as_mut_slice(&mut self) -> &mut [bool] {
+        if self.allocated.is_empty() { &mut self.inline } else { &mut self.allocated }
+    }
 }

@@ -8,18 +8,16 @@
 //!  bloom, cuckoo            the families
 //!  declaration              the declaration of a command, and how it is registered
 //!  option_row               an option of a command, and how options are parsed
-//!  creation, create         what a family tells about its filters; creating one
+//!  creation                 creating a filter, and what a family tells about it
 //!  adding                   adding items to a filter
 //!  query, counting          look-ups; removals and counts
 //!  dump, import             dumps in chunks; copies of filters of another module on the same server
-//!  items, item_flags        the items of a command, and one flag for each
-//!  replication              the commands that repeat a change of items
+//!  items                    the items of a command, one flag for each, and the commands that repeat their change
 //! ```
 
 mod adding;
 mod bloom;
 mod counting;
-mod create;
 mod creation;
 mod cuckoo;
 mod declaration;
@@ -27,11 +25,9 @@ mod dump;
 #[cfg(feature = "fault-injection")]
 mod fault_injection;
 mod import;
-mod item_flags;
 mod items;
 mod option_row;
 mod query;
-mod replication;
 
 use std::ffi::CStr;
 

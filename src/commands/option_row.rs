@@ -96,32 +96,19 @@ pub(super) const fn row<O>(argument: Argument) -> OptionRow<O> {
 }
 
 impl<O> OptionRow<O> {
-    const fn belongs_to(&self, verb: Verb) -> bool {
-        let mut index = 0;
-        while index < self.verbs.len() {
-            if self.verbs[index] as u8 == verb as u8 {
-                return true;
-            }
-            index += 1;
-        }
-        false
+    fn belongs_to(&self, verb: Verb) -> bool {
+        self.verbs.contains(&verb)
     }
 
-    const fn is_flag(&self) -> bool {
-        matches!(self.argument.kind, ArgumentKind::Token)
+    /// Returns the number of arguments: the token, and a value unless the option is a flag.
+    fn length(&self) -> usize {
+        if matches!(self.argument.kind, ArgumentKind::Token) { 1 } else { 2 }
     }
 }
 
 /// Returns the maximum number of arguments of a command that are options and their values.
-pub(super) const fn max_arguments<O>(rows: &[OptionRow<O>], verb: Verb) -> usize {
-    let (mut count, mut row) = (0, 0);
-    while row < rows.len() {
-        if rows[row].belongs_to(verb) {
-            count += if rows[row].is_flag() { 1 } else { 2 };
-        }
-        row += 1;
-    }
-    count
+pub(super) fn max_arguments<O>(rows: &[OptionRow<O>], verb: Verb) -> usize {
+    rows.iter().filter(|row| row.belongs_to(verb)).map(OptionRow::length).sum()
 }
 
 /// Returns the options of a command, for COMMAND DOCS.
@@ -152,15 +139,14 @@ pub(super) fn parse<'a, O: Default, const N: usize>(
 ) -> Result<(O, Args<'a>), Error> {
     let grammar = Grammar::of(ctx);
     let (mut options, mut all_given) = (O::default(), [None; N]);
-    let is_reserve = matches!(verb, Verb::Reserve);
+    let is_reserve = verb == Verb::Reserve;
     while next < args.len() && !ends(args.at(next).bytes()) {
         let token = args.at(next).bytes();
         let index = rows.iter().position(|row| row.belongs_to(verb) && row.argument.starts_with(token));
-        let unknown = if matches!(verb, Verb::Insert) { Error::UnknownArgument } else { Error::UnknownOption };
+        let unknown = if verb == Verb::Insert { Error::UnknownArgument } else { Error::UnknownOption };
         let index = index.ok_or(unknown(next as u32))?;
         let row = &rows[index];
-        let length = if row.is_flag() { 1 } else { 2 };
-        let value = args.from(next).iter().nth(length - 1).ok_or(row.missing[usize::from(!is_reserve)])?;
+        let value = args.from(next).iter().nth(row.length() - 1).ok_or(row.missing[usize::from(!is_reserve)])?;
         let given = Given { ctx, grammar, verb, token, value };
         if !(row.is_late && is_reserve) {
             (row.set)(&mut options, &given)?;
@@ -169,7 +155,7 @@ pub(super) fn parse<'a, O: Default, const N: usize>(
         if is_repeated && let Some(error) = grammar.repetition(verb) {
             return Err(error);
         }
-        next += length;
+        next += row.length();
     }
     for (row, given) in rows.iter().zip(&all_given) {
         if let Some(given) = given.as_ref().filter(|_| row.is_late && is_reserve) {

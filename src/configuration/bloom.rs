@@ -27,14 +27,13 @@ settings! {
     merge_limit: u64 = |setting| setting.get() as u64,
         // Merging tables takes 12 to 15 ns for each byte of them, so this many take about a second.
         Setting::size(c"merge-limit", 64 << 20);
-    /// Returns the default layout of new filters.
-    layout: BloomLayout = |setting| setting.of(BloomLayout::ALL),
-        Setting::word(c"layout", &BloomLayout::NAMES);
-    /// Returns the version of RedisBloom that wrote a stream, by default the one of the server's version.
-    redisbloom_version: RedisBloomVersion = |setting| {
-            let of_server = if feature::is_redis_8() { RedisBloomVersion::Redis8 } else { RedisBloomVersion::RedisBloom2 };
-            setting.of([of_server, RedisBloomVersion::RedisBloom2, RedisBloomVersion::Redis8])
-        },
+    /// Returns the layout of new filters whose options do not ask for a kind: its index in [`LAYOUT_NAMES`].
+    layout: usize = |setting| setting.of([0, 1, 2]),
+        Setting::word(c"layout", &LAYOUT_NAMES);
+    /// Returns true if RedisBloom's streams and append-only files are of the one that is built into Redis 8, and false
+    /// for RedisBloom up to 2.8: by default, of the one for this server. They create different filters from the same
+    /// commands.
+    has_redis_8_streams: bool = |setting| setting.of([feature::is_redis_8(), false, true]),
         Setting::word(c"redisbloom-version", &[c"auto", c"2", c"8"]);
     /// Returns the project whose replies clients get. Commands ask their [family](BLOOM) for it.
     dialect: Dialect = |setting| setting.of([Dialect::RedisBloom, Dialect::ValkeyBloom]),
@@ -44,35 +43,6 @@ settings! {
         Setting::yes_or_no(c"bloom-use-random-seed");
 }
 
-/// A layout that clients can choose with the option LAYOUT, and without another option.
-#[derive(Clone, Copy)]
-pub(crate) enum BloomLayout {
-    Native,
-    Classic,
-    Valkey,
-}
-
-impl BloomLayout {
-    pub(crate) const ALL: [BloomLayout; 3] = [BloomLayout::Native, BloomLayout::Classic, BloomLayout::Valkey];
-
-    /// The names, in the order of [`ALL`](Self::ALL).
-    pub(crate) const NAMES: [&CStr; 3] = [Self::ALL[0].name(), Self::ALL[1].name(), Self::ALL[2].name()];
-
-    pub(crate) const fn name(self) -> &'static CStr {
-        match self {
-            BloomLayout::Native => FilterKind::Native.name(),
-            BloomLayout::Classic => FilterKind::Classic.name(),
-            BloomLayout::Valkey => FilterKind::Valkey.name(),
-        }
-    }
-}
-
-/// The version of RedisBloom that wrote a replication stream or an append-only file. The versions create different
-/// filters from the same commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RedisBloomVersion {
-    /// RedisBloom up to 2.8.
-    RedisBloom2,
-    /// The RedisBloom that is built into Redis 8 and later.
-    Redis8,
-}
+/// The layouts of new filters, by their names.
+pub(crate) const LAYOUT_NAMES: [&CStr; 3] =
+    [FilterKind::Native.name(), FilterKind::Classic.name(), FilterKind::Valkey.name()];

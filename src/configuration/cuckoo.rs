@@ -24,8 +24,8 @@ settings! {
     max_expansions: usize = |setting| setting.get() as usize,
         number(c"cf-max-expansions", 32, 1, i64::MAX);
     /// Returns the default layout of new filters.
-    layout: CuckooLayout = |setting| setting.of(CuckooLayout::ALL),
-        Setting::word(c"cf-layout", &CuckooLayout::NAMES);
+    layout: CuckooLayout = |setting| setting.of(LAYOUTS),
+        Setting::word(c"cf-layout", &LAYOUT_NAMES);
 }
 
 /// Returns a number that has the same name in Redis 8.
@@ -40,16 +40,7 @@ pub(crate) enum CuckooLayout {
     Classic,
 }
 
-impl CuckooLayout {
-    pub(crate) const ALL: [CuckooLayout; 2] = [CuckooLayout::Native, CuckooLayout::Classic];
+pub(crate) const LAYOUTS: [CuckooLayout; 2] = [CuckooLayout::Native, CuckooLayout::Classic];
 
-    /// The names, in the order of [`ALL`](Self::ALL).
-    pub(crate) const NAMES: [&CStr; 2] = [Self::ALL[0].name(), Self::ALL[1].name()];
-
-    pub(crate) const fn name(self) -> &'static CStr {
-        match self {
-            CuckooLayout::Native => FilterKind::Native.name(),
-            CuckooLayout::Classic => FilterKind::Classic.name(),
-        }
-    }
-}
+/// The names of [`LAYOUTS`].
+pub(crate) const LAYOUT_NAMES: [&CStr; 2] = [FilterKind::Native.name(), FilterKind::Classic.name()];

@@ -3,7 +3,7 @@
 //! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder
 //! and its encoding (a file of `codec/` or `codec/own/`), and add its row to `kinds!` and to the encodings
 //! (`codec/mod.rs`, `codec/own/mod.rs`). The module needs the option that chooses the kind
-//! (`commands/bloom/option_rows.rs`), and its parameters (`commands/bloom/options.rs`).
+//! (`commands/bloom/options.rs`), and its parameters (`commands/bloom/creation.rs`).
 
 pub(crate) mod chain;
 pub(crate) mod classic;

@@ -3,22 +3,20 @@
 //! Adding an item that is already present changes nothing, with three exceptions: a counting filter counts another
 //! occurrence, a filter with REFRESH renews the item, and a TTL prolongs the time of the item.
 
-use super::option_rows;
-use super::options::Options;
+use super::options::{self, Options};
 use super::redisbloom;
 use crate::commands::adding::{self, Change, insert_batch, insert_in_batches};
-use crate::commands::create::create_new;
-use crate::commands::creation::Creation as _;
-use crate::commands::item_flags::ItemFlags;
-use crate::commands::items::{Arguments, Items, replicate};
-use crate::commands::replication::{Changed, Replay};
+use crate::commands::creation::{Creation as _, create_new};
+use crate::commands::items::{Arguments, Changed, ItemFlags, Items, Replay, replicate};
+use crate::commands::query::time_for;
 use crate::family::Dialect;
 use crate::filter_key::WriteKey;
 use crate::lookahead;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace, OwnedString};
 use crate::statistics::{self, Forgetting};
-use oxbloom_filter::internals::OnDuplicate;
+use oxbloom_filter::Filter;
+use oxbloom_filter::internals::{InsertOptions, OnDuplicate};
 
 /// `BF.ADD key item`
 ///
@@ -60,14 +58,14 @@ pub(super) fn madd(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     add_arguments(ctx, keyspace, args, args.from(2), None)
 }
 
-/// `BF.INSERT key [option …] ITEMS item [item …]`, with [options](option_rows::OPTIONS).
+/// `BF.INSERT key [option …] ITEMS item [item …]`, with [options](options::OPTIONS).
 pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     // RedisBloom's shortest command has one item. valkey-bloom's may have none, and no option.
     if args.len() < 4 && ctx.dialect() == Dialect::RedisBloom {
         return Err(Error::WrongArity);
     }
     let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_insert(args);
-    let (options, items) = if is_foreign { redisbloom::insert(args)? } else { option_rows::parse_insert(ctx, args)? };
+    let (options, items) = if is_foreign { redisbloom::insert(args)? } else { options::parse_insert(ctx, args)? };
     // valkey-bloom checks this option also if the filter exists.
     if options.scales_to.is_some() && !ctx.is_replicated_or_loading() {
         options.params(ctx)?;
@@ -160,4 +158,24 @@ fn insert_and_replicate<'a>(
     let options: Vec<_> = options.iter().map(OwnedString::as_arg).collect();
     let changed = replicate(ctx, &Replay::additions(name, is_own, &options), items, &changed);
     Ok(Inserted { handled, failure, change: Change { added: changed, forgot } })
+}
+
+impl Options {
+    /// Returns the options with which items are inserted into a filter.
+    pub(super) fn insert_options(&self, ctx: &Context, filter: &Filter) -> InsertOptions {
+        let on_duplicate = if self.skip_duplicates { OnDuplicate::Skip } else { OnDuplicate::Count };
+        let now = self.at.unwrap_or_else(|| time_for(ctx, filter));
+        // An item that is new to the master may be a false positive here, if the master lacked memory and split its
+        // table in another way. Refreshing makes both remember it equally long.
+        let is_replay = ctx.is_replicated_or_loading();
+        let refresh = filter.forgets() && is_replay;
+        InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh, is_replay }
+    }
+
+    /// Returns the options that replicate additions at `time`.
+    pub(super) fn replicated_additions(&self, time: u64) -> Vec<String> {
+        let ttl = self.ttl.map(|ttl| ("TTL", ttl.get() / 1000));
+        let options = std::iter::once(("AT", time)).chain(ttl);
+        options.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
+    }
 }

@@ -1,28 +1,62 @@
-//! The Bloom filters that options create.
+//! BF.RESERVE, and the Bloom filters that [options](super::options) create.
 
+use std::iter;
 use std::num::NonZeroU32;
 
-use super::option_rows::OPTIONS;
-use super::options::{AskedKind, Options};
-use crate::commands::creation::Creation;
-use crate::commands::option_row;
+use super::options::{BloomKind, LAYOUTS, OPTIONS, Options};
+use super::redisbloom;
+use crate::admission;
+use crate::commands::creation::{Creation, create_empty, create_new, open_new};
+use crate::commands::declaration::is_like;
+use crate::commands::option_row::{self, Grammar};
 use crate::configuration;
-use crate::family::Dialect;
+use crate::family::{Dialect, Verb};
 use crate::reply_error::Error;
-use crate::server::{Context, Server};
+use crate::server::{Arg, Args, Context, Keyspace, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
-    CreateParams, DEFAULT_STORED_EXPANSION, FIXED_SEED, Growth, Layout, SEED_BYTES, Window,
+    CreateParams, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FIXED_SEED, Growth, Layout, SEED_BYTES, Window,
 };
 
-/// Returns the seed of a new valkey filter: a random one, unless the configuration says otherwise.
-fn valkey_seed(server: &Server) -> [u8; SEED_BYTES] {
-    let mut seed = FIXED_SEED;
-    if !configuration::bloom::uses_random_seeds() {
-        return seed;
+/// `BF.RESERVE key error_rate capacity [option …]`, with [options](OPTIONS).
+///
+/// `BF.RESERVE key LIKE other` creates an empty filter that can be merged with `other`.
+pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    if args.len() > 4 + option_row::max_arguments(OPTIONS, Verb::Reserve) {
+        return Err(Error::WrongArity);
     }
-    seed.as_chunks_mut().0.iter_mut().for_each(|word| *word = server.random().to_le_bytes());
-    seed
+    let name = args.at(1);
+    if is_like(args) {
+        return reserve_like(ctx, keyspace, name, args.at(3));
+    }
+    let is_foreign = ctx.is_replicated_or_loading() && !redisbloom::is_our_reserve(args);
+    let options = if is_foreign { redisbloom::reserve(args)? } else { parse(ctx, args)? };
+    create_new(ctx, keyspace, name, &options)
+}
+
+fn reserve_like(ctx: &Context, keyspace: Keyspace, name: Arg, other: Arg) -> Result<(), Error> {
+    let mut keys = open_new(ctx, keyspace, name)?.with_sources(ctx, iter::once(other))?;
+    let (_, mut sources) = keys.filters();
+    let other = sources.next().ok_or(Error::NotFound)?;
+    let filter = admission::admitted(ctx, |admit| other.empty_like(admit), Error::creating)?;
+    drop(sources);
+    let mut keyspace = create_empty::<Options>(ctx, name, keys.close_sources(), filter)?;
+    keyspace.notify_changed(ctx, name, Verb::Reserve);
+    ctx.reply_ok();
+    Ok(())
+}
+
+/// Parses `BF.RESERVE key error_rate capacity …` as clients and our own stream write it.
+fn parse(ctx: &Context, args: Args) -> Result<Options, Error> {
+    if args.at(2).is("LIKE") {
+        return Err(Error::LikeAlone);
+    }
+    let grammar = Grammar::of(ctx);
+    let error_rate = grammar.float(args.at(2)).ok_or(Error::BadErrorRate)?;
+    let error_rate = ErrorRate::new(error_rate).ok_or(Error::RateRange)?;
+    let capacity = grammar.capacity(args.at(3), [Error::BadCapacity, Error::CapacityRange])?;
+    let (options, _) = option_row::parse(ctx, OPTIONS, Verb::Reserve, args, 4, |_| false)?;
+    Ok(Options { capacity: Some(capacity), error_rate: Some(error_rate), ..options })
 }
 
 impl Creation for Options {
@@ -34,7 +68,7 @@ impl Creation for Options {
     /// In valkey-bloom's dialect, so does a valkey filter's seed.
     fn check_existing(&self, ctx: &Context, filter: &Filter) -> Result<(), Error> {
         // The window is compared below, with its parameters.
-        if self.kinds.iter().any(|asked| asked != AskedKind::Windowed && !asked.is_kind_of(filter)) {
+        if self.asked_kinds().any(|asked| asked != BloomKind::Windowed && !asked.has(filter)) {
             return Err(Error::OtherKind);
         }
         let has_other_valkey_seed = self.valkey_seed.is_some() && self.valkey_seed != filter.valkey_seed();
@@ -50,7 +84,7 @@ impl Creation for Options {
                 && (window.refresh || !self.refresh)
                 && (window.rolling || !self.rolling)
         };
-        if self.kinds.has(AskedKind::Windowed) && !window.is_some_and(is_like) {
+        if self.asks_for(BloomKind::Windowed) && !window.is_some_and(is_like) {
             return Err(Error::OtherWindow);
         }
         self.check_ttl(window)
@@ -75,13 +109,13 @@ impl Creation for Options {
                 Some(factor) => NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By),
             },
             layout: match kind {
-                AskedKind::Native => Layout::Native { seed: seed() },
-                AskedKind::Counting => Layout::Counting { seed: seed() },
-                AskedKind::Windowed => Layout::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
-                AskedKind::Classic => {
+                BloomKind::Native => Layout::Native { seed: seed() },
+                BloomKind::Counting => Layout::Counting { seed: seed() },
+                BloomKind::Windowed => Layout::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
+                BloomKind::Classic => {
                     Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
                 }
-                AskedKind::Valkey => Layout::Valkey {
+                BloomKind::Valkey => Layout::Valkey {
                     seed: self.valkey_seed.unwrap_or_else(|| valkey_seed(server)),
                     tightening: self.tightening.unwrap_or_else(configuration::bloom::tightening_ratio),
                 },
@@ -116,5 +150,80 @@ impl Creation for Options {
             Some(expansion) => push("EXPANSION", expansion.to_string().as_bytes()),
         }
         Some(arguments)
+    }
+}
+
+/// Returns the seed of a new valkey filter: a random one, unless the configuration says otherwise.
+fn valkey_seed(server: &Server) -> [u8; SEED_BYTES] {
+    let mut seed = FIXED_SEED;
+    if !configuration::bloom::uses_random_seeds() {
+        return seed;
+    }
+    seed.as_chunks_mut().0.iter_mut().for_each(|word| *word = server.random().to_le_bytes());
+    seed
+}
+
+/// The maximum error rate of filters in Redis 8.
+const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
+
+impl Options {
+    /// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
+    pub(super) fn of_redisbloom(mut self) -> Options {
+        if configuration::bloom::has_redis_8_streams() {
+            let rate = self.error_rate.unwrap_or_else(configuration::bloom::error_rate);
+            self.error_rate = Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate });
+        }
+        self.kinds[BloomKind::Classic as usize] = true;
+        self
+    }
+
+    /// Returns the window of the filter, or `None` if it does not forget.
+    fn window(&self) -> Result<Option<Window>, Error> {
+        let &Options { window: length, slices, refresh, rolling, .. } = self;
+        let window = Window { length, slices: slices.unwrap_or(DEFAULT_SLICES), refresh, rolling };
+        let forgets = self.asks_for(BloomKind::Windowed);
+        if forgets { window.checked().map(Some).ok_or(Error::NoWindow) } else { Ok(None) }
+    }
+
+    /// Rejects a time to live that a filter with this window does not support.
+    fn check_ttl(&self, window: Option<Window>) -> Result<(), Error> {
+        let Some(ttl) = self.ttl else { return Ok(()) };
+        match window {
+            Some(Window { length: Some(length), rolling: false, .. }) if ttl <= length => Ok(()),
+            Some(Window { length: Some(_), rolling: false, .. }) => Err(Error::TtlRange),
+            _ => Err(Error::TtlWithoutWindow),
+        }
+    }
+
+    /// Returns the kind of the filter: the one that the options ask for, or that of the configuration. Only the first
+    /// kind, [`Native`](BloomKind::Native), may be combined with another.
+    fn kind(&self) -> BloomKind {
+        self.asked_kinds().next_back().unwrap_or_else(|| LAYOUTS[configuration::bloom::layout()])
+    }
+
+    /// Rejects options that exclude each other.
+    fn check_contradictions(&self, kind: BloomKind) -> Result<(), Error> {
+        let asks_for_growth = self.expansion.is_some() || self.nonscaling;
+        let contradictions = [
+            (self.rolling && asks_for_growth, Error::RollingGrows),
+            (self.asked_kinds().filter(|&kind| kind != BloomKind::Native).count() > 1, Error::TwoKinds),
+            (kind == BloomKind::Classic && self.seed.is_some(), Error::ClassicSeed),
+            (kind == BloomKind::Valkey && self.asks_for(BloomKind::Native), Error::TwoKinds),
+            (kind == BloomKind::Valkey && self.seed.is_some(), Error::ValkeySeed),
+            (self.scales_to.is_some() && self.nonscaling, Error::NonscalingScales),
+        ];
+        let given = contradictions.into_iter().find(|&(is_given, _)| is_given);
+        given.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// Rejects a filter that cannot grow as far as the options demand. A master has checked that.
+    fn check_scale(&self, server: &Server, params: &CreateParams) -> Result<(), Error> {
+        let Some(items) = self.scales_to.filter(|_| !server.is_replicated_or_loading()) else { return Ok(()) };
+        let limit = configuration::filter_memory_limit();
+        match params.predict(items.get()) {
+            Ok(prediction) if limit == 0 || prediction.memory <= limit => Ok(()),
+            Ok(_) | Err(oxbloom_filter::Error::OutOfMemory) => Err(Error::ScaleMemory),
+            Err(_) => Err(Error::ScaleRate),
+        }
     }
 }

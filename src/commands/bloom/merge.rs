@@ -20,12 +20,17 @@ pub(super) fn merge(ctx: &Context, mut keyspace: Keyspace, args: Args) -> Result
     let request = MergeRequest::parse(args)?;
     // Everything is allocated before anything changes.
     let mut replicated = admission::try_vec(ctx, args.len())?;
-    let key = open_destination(ctx, keyspace.reborrow(), &request)?;
+    let key = if request.ignores_destination() && ctx.is_replicated_or_loading() {
+        WriteKey::open_to_replace(keyspace.reborrow(), ctx, request.destination)
+    } else {
+        WriteKey::open(keyspace.reborrow(), ctx, request.destination)?
+    };
     let is_new = !key.has_filter();
     if is_new && request.destination_is_source {
         return Err(Error::NotFound);
     }
-    let keys = key.with_sources(ctx, request.other_sources())?;
+    let others = request.sources.iter().filter(|source| source.bytes() != request.destination.bytes());
+    let keys = key.with_sources(ctx, others)?;
     let changed = merge_filters(ctx, keys, &request)?;
     if changed {
         if is_new && !request.replace {
@@ -73,21 +78,9 @@ impl<'a> MergeRequest<'a> {
         Ok(MergeRequest { destination, sources, destination_is_source, operation, replace })
     }
 
-    fn other_sources(&self) -> impl Iterator<Item = Arg<'a>> {
-        self.sources.iter().filter(|source| source.bytes() != self.destination.bytes())
-    }
-
     /// Returns true if the content of the destination is no operand.
     fn ignores_destination(&self) -> bool {
         self.replace && !self.destination_is_source
-    }
-}
-
-fn open_destination<'k>(ctx: &Context, keyspace: Keyspace<'k>, request: &MergeRequest) -> Result<WriteKey<'k>, Error> {
-    if request.ignores_destination() && ctx.is_replicated_or_loading() {
-        Ok(WriteKey::open_to_replace(keyspace, ctx, request.destination))
-    } else {
-        WriteKey::open(keyspace, ctx, request.destination)
     }
 }
 

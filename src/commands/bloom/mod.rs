@@ -1,14 +1,14 @@
 //! The commands on Bloom filters: their declarations, and the handlers that only they have.
 //!
 //! ```text
-//!  option_rows, options   the options, one row each; what they mean together
-//!  creation               the filters that they create
+//!  options                the options, one row each
 //!  redisbloom             commands of RedisBloom's stream, parsed as RedisBloom parses them
-//!  reserve, add           BF.RESERVE, BF.ADD, BF.MADD, BF.INSERT
+//!  creation               BF.RESERVE, and the filters that options create
+//!  add                    BF.ADD, BF.MADD, BF.INSERT
 //!  packed, packing        the commands on packed items
 //!  info                   BF.INFO, BF.DEBUG
 //!  merge                  BF.MERGE
-//!  dump, load             BF.SCANDUMP, BF.LOADCHUNK, BF.LOAD
+//!  dump                   BF.SCANDUMP, BF.LOADCHUNK, BF.LOAD
 //! ```
 //!
 //! To add a command, add its [`Verb`], its row here, and its handler.
@@ -17,14 +17,11 @@ mod add;
 mod creation;
 mod dump;
 mod info;
-mod load;
 mod merge;
-mod option_rows;
 mod options;
 mod packed;
 pub(super) mod packing;
 pub(super) mod redisbloom;
-mod reserve;
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command};
 #[cfg(feature = "fault-injection")]
@@ -34,7 +31,7 @@ use super::items::ITEMS;
 use super::{counting, option_row, query};
 use crate::family::{BLOOM, Family, Verb};
 use crate::server::Arity;
-use option_rows::OPTIONS;
+use options::OPTIONS;
 use oxbloom_filter::internals::codec::Encoding;
 
 /// The family of all commands in this file.
@@ -63,7 +60,7 @@ const OPERATIONS: [Argument; 2] = [Argument::token(c"UNION", c"union"), Argument
 /// All commands, each declared once.
 pub(super) static COMMANDS: &[Command] = &[
     command! {
-        Reserve, reserve::reserve, Arity { min: 4, max: 4 + option_row::max_arguments(OPTIONS, Verb::Reserve) }, keys: Keys::AndLike, Access::Update,
+        Reserve, creation::reserve, Arity::at_least(4), keys: Keys::AndLike, Access::Update,
         summary: c"Creates an empty Bloom filter.",
         complexity: c"O(1); the memory is zeroed when it is first used",
         arguments: || vec![Argument::required(c"parameters", ArgumentKind::OneOf(&PARAMETERS))],
@@ -111,7 +108,7 @@ pub(super) static COMMANDS: &[Command] = &[
         arguments: || [packing::COUNT].into_iter().chain(packing::ARGUMENTS).collect(),
     },
     command! {
-        Del, counting::del, Arity::exactly(3), Access::Remove,
+        Del, |ctx, keyspace, args| counting::remove(ctx, keyspace, args, None), Arity::exactly(3), Access::Remove,
         summary: c"Removes one occurrence of an item from a counting Bloom filter.",
         complexity: c"O(1)",
         arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
@@ -179,7 +176,7 @@ pub(super) static COMMANDS: &[Command] = &[
         ],
     },
     command! {
-        Load, load::load, Arity::exactly(3), Access::Update,
+        Load, dump::load, Arity::exactly(3), Access::Update,
         summary: c"Restores a Bloom filter from the payload in an append-only file of valkey-bloom.",
         complexity: c"O(N), where N is the size of the payload",
         arguments: || vec![Argument::required(c"data", ArgumentKind::String)],

@@ -1,16 +1,21 @@
-//! What the options of a command on Bloom filters mean together: the filter to create, or how to add items.
+//! The options of the commands that create Bloom filters or add to them, one [row](option_row) each.
+//!
+//! To add an option, add its row and the field of [`Options`] that it sets here, its [error](crate::reply_error), and
+//! what it means: for the filter to [create](super::creation), or for the items to [add](super::add).
 
 use std::num::NonZeroU64;
 
-use crate::commands::query::time_for;
-use crate::configuration;
-use crate::configuration::bloom::{BloomLayout, RedisBloomVersion};
+use super::packing;
+use crate::commands::declaration::{Argument, ArgumentKind};
+use crate::commands::items::ITEMS;
+use crate::commands::option_row::{self, Given, OptionRow, expiry_row, row, set, switch_on};
+use crate::configuration::bloom::LAYOUT_NAMES;
+use crate::family::{Dialect, Verb};
 use crate::reply_error::Error;
-use crate::server::{Context, Server};
+use crate::server::{Args, Context};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{
-    CreateParams, DEFAULT_SLICES, ErrorRate, FilterKind, InsertOptions, OnDuplicate, SEED_BYTES, Window,
-};
+use oxbloom_filter::internals::limits::{MAX_LENGTH, SLICES};
+use oxbloom_filter::internals::{ErrorRate, FilterKind, SEED_BYTES, Window};
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
 #[derive(Default)]
@@ -21,7 +26,8 @@ pub(super) struct Options {
     pub expansion: Option<u32>,
     pub nonscaling: bool,
     pub nocreate: bool,
-    pub kinds: AskedKinds,
+    /// The kinds of filters that options ask for, by [`BloomKind`].
+    pub kinds: [bool; BloomKind::ALL.len()],
     /// The time for which a filter remembers its items, in milliseconds.
     pub window: Option<NonZeroU64>,
     pub slices: Option<u8>,
@@ -50,7 +56,7 @@ pub(super) struct Options {
 
 /// A kind of Bloom filters that options can ask for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum AskedKind {
+pub(super) enum BloomKind {
     /// All kinds of our own: LAYOUT native may be combined with options for another of them.
     Native,
     Counting,
@@ -59,144 +65,252 @@ pub(super) enum AskedKind {
     Valkey,
 }
 
-impl AskedKind {
-    const ALL: [AskedKind; 5] =
-        [AskedKind::Native, AskedKind::Counting, AskedKind::Windowed, AskedKind::Classic, AskedKind::Valkey];
+/// The kinds that LAYOUT chooses, in the order of [`LAYOUT_NAMES`].
+pub(super) const LAYOUTS: [BloomKind; LAYOUT_NAMES.len()] = [BloomKind::Native, BloomKind::Classic, BloomKind::Valkey];
 
-    /// Returns true if a filter is of this kind.
-    pub(super) fn is_kind_of(self, filter: &Filter) -> bool {
+impl BloomKind {
+    pub(super) const ALL: [BloomKind; 5] =
+        [BloomKind::Native, BloomKind::Counting, BloomKind::Windowed, BloomKind::Classic, BloomKind::Valkey];
+
+    pub(super) fn has(self, filter: &Filter) -> bool {
         let kind = filter.kind();
         match self {
-            AskedKind::Native => kind.is_own(),
-            AskedKind::Counting => kind == FilterKind::Counting,
-            AskedKind::Windowed => kind == FilterKind::Windowed,
-            AskedKind::Classic => kind == FilterKind::Classic,
-            AskedKind::Valkey => kind == FilterKind::Valkey,
+            BloomKind::Native => kind.is_own(),
+            BloomKind::Counting => kind == FilterKind::Counting,
+            BloomKind::Windowed => kind == FilterKind::Windowed,
+            BloomKind::Classic => kind == FilterKind::Classic,
+            BloomKind::Valkey => kind == FilterKind::Valkey,
         }
     }
 }
-
-impl From<BloomLayout> for AskedKind {
-    fn from(layout: BloomLayout) -> AskedKind {
-        match layout {
-            BloomLayout::Native => AskedKind::Native,
-            BloomLayout::Classic => AskedKind::Classic,
-            BloomLayout::Valkey => AskedKind::Valkey,
-        }
-    }
-}
-
-/// The kinds of filters that options ask for.
-#[derive(Clone, Copy, Default)]
-pub(super) struct AskedKinds([bool; AskedKind::ALL.len()]);
-
-impl AskedKinds {
-    fn add(&mut self, kind: AskedKind) {
-        self.0[kind as usize] = true;
-    }
-
-    pub(super) fn has(self, kind: AskedKind) -> bool {
-        self.0[kind as usize]
-    }
-
-    pub(super) fn iter(self) -> impl DoubleEndedIterator<Item = AskedKind> {
-        AskedKind::ALL.into_iter().filter(move |&kind| self.has(kind))
-    }
-}
-
-/// The maximum error rate of filters in Redis 8.
-const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
 impl Options {
-    /// Makes the filter classic, and caps its error rate as the RedisBloom that wrote the stream does.
-    pub(super) fn of_redisbloom(mut self) -> Options {
-        self.error_rate = match configuration::bloom::redisbloom_version() {
-            RedisBloomVersion::RedisBloom2 => self.error_rate,
-            RedisBloomVersion::Redis8 => {
-                let rate = self.error_rate.unwrap_or_else(configuration::bloom::error_rate);
-                Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate })
-            }
-        };
-        self.kinds.add(AskedKind::Classic);
-        self
-    }
-
     /// Asks for a kind, as the last step of setting an option.
-    pub(super) fn ask_for(&mut self, kind: AskedKind) -> Result<(), Error> {
-        self.kinds.add(kind);
+    fn ask_for(&mut self, kind: BloomKind) -> Result<(), Error> {
+        self.kinds[kind as usize] = true;
         Ok(())
     }
 
-    /// Returns the window of the filter, or `None` if it does not forget.
-    pub(super) fn window(&self) -> Result<Option<Window>, Error> {
-        let &Options { window: length, slices, refresh, rolling, .. } = self;
-        let window = Window { length, slices: slices.unwrap_or(DEFAULT_SLICES), refresh, rolling };
-        let forgets = self.kinds.has(AskedKind::Windowed);
-        if forgets { window.checked().map(Some).ok_or(Error::NoWindow) } else { Ok(None) }
+    pub(super) fn asks_for(&self, kind: BloomKind) -> bool {
+        self.kinds[kind as usize]
     }
 
-    /// Rejects a time to live that a filter with this window does not support.
-    pub(super) fn check_ttl(&self, window: Option<Window>) -> Result<(), Error> {
-        let Some(ttl) = self.ttl else { return Ok(()) };
-        match window {
-            Some(Window { length: Some(length), rolling: false, .. }) if ttl <= length => Ok(()),
-            Some(Window { length: Some(_), rolling: false, .. }) => Err(Error::TtlRange),
-            _ => Err(Error::TtlWithoutWindow),
+    pub(super) fn asked_kinds(&self) -> impl DoubleEndedIterator<Item = BloomKind> {
+        BloomKind::ALL.into_iter().filter(|&kind| self.asks_for(kind))
+    }
+
+    /// Returns the value of an option, or an error. BF.INSERT checks options in order, but in RedisBloom's dialect their
+    /// ranges last.
+    fn in_range<T>(&mut self, given: &Given, value: Result<T, Error>) -> Result<Option<T>, Error> {
+        match value {
+            Err(error @ (Error::InsertCapacityRange | Error::InsertRateRange | Error::InsertExpansionRange))
+                if !given.grammar.is_valkey() =>
+            {
+                self.out_of_range.get_or_insert(error);
+                Ok(None)
+            }
+            value => value.map(Some),
         }
     }
+}
 
-    /// Returns the kind of the filter: the one that the options ask for, or that of the configuration. Only the first
-    /// kind, [`Native`](AskedKind::Native), may be combined with another.
-    pub(super) fn kind(&self) -> AskedKind {
-        self.kinds.iter().next_back().unwrap_or_else(|| configuration::bloom::layout().into())
-    }
+/// The options, in the order of COMMAND DOCS and of replication.
+pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
+    OptionRow {
+        set: |options, given| {
+            let errors = [Error::InsertBadCapacity, Error::InsertCapacityRange];
+            options.capacity = options.in_range(given, given.grammar.capacity(given.value, errors))?;
+            Ok(())
+        },
+        ..insert_row(Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer))
+    },
+    OptionRow {
+        set: |options, given| {
+            let rate = given.grammar.float(given.value).ok_or(Error::InsertBadErrorRate)?;
+            options.error_rate = options.in_range(given, ErrorRate::new(rate).ok_or(Error::InsertRateRange))?;
+            Ok(())
+        },
+        ..insert_row(Argument::option(c"ERROR", c"error_rate", ArgumentKind::Double))
+    },
+    OptionRow {
+        missing: [Error::NoExpansion, Error::WrongArity],
+        is_late: true,
+        set: |options, given| {
+            let factor = expansion(options, given);
+            options.expansion = options.in_range(given, factor)?;
+            Ok(())
+        },
+        replicated: |filter| filter.expansion().map(|expansion| expansion.to_string()),
+        ..row(Argument::option(c"EXPANSION", c"expansion", ArgumentKind::Integer))
+    },
+    OptionRow {
+        verbs: &[Verb::Insert, Verb::Addpacked],
+        set: |options, _| switch_on(&mut options.nocreate),
+        ..row(Argument::flag(c"NOCREATE", c"nocreate"))
+    },
+    OptionRow {
+        set: |options, given| {
+            // In valkey-bloom, the last of both options counts.
+            options.expansion = options.expansion.filter(|_| !given.grammar.is_valkey());
+            switch_on(&mut options.nonscaling)
+        },
+        // A rolling filter neither grows nor gets full, and BF.RESERVE rejects both options.
+        replicated: |filter| (filter.expansion().is_none() && !has(filter, |window| window.rolling)).then(String::new),
+        ..row(Argument::flag(c"NONSCALING", c"nonscaling"))
+    },
+    OptionRow {
+        set: |options, _| options.ask_for(BloomKind::Counting),
+        replicated: |filter| (filter.kind() == FilterKind::Counting).then(String::new),
+        ..row(Argument::flag(c"COUNTING", c"counting"))
+    },
+    OptionRow {
+        missing: [Error::WindowRange; 2],
+        set: |options, given| {
+            let length = given.value.unsigned().and_then(milliseconds).filter(|length| length.get() <= MAX_LENGTH);
+            set(&mut options.window, length, Error::WindowRange)?;
+            options.ask_for(BloomKind::Windowed)
+        },
+        replicated: |filter| Some((filter.parameters().window?.length?.get() / 1000).to_string()),
+        ..row(Argument::option(c"WINDOW", c"seconds", ArgumentKind::Integer))
+    },
+    OptionRow {
+        missing: [Error::SlicesRange; 2],
+        set: |options, given| {
+            let slices = given.value.unsigned().and_then(|slices| u8::try_from(slices).ok());
+            set(&mut options.slices, slices.filter(|slices| SLICES.contains(slices)), Error::SlicesRange)?;
+            options.ask_for(BloomKind::Windowed)
+        },
+        replicated: |filter| Some(filter.parameters().window?.slices.to_string()),
+        ..row(Argument::option(c"SLICES", c"slices", ArgumentKind::Integer))
+    },
+    OptionRow {
+        set: |options, _| {
+            options.refresh = true;
+            options.ask_for(BloomKind::Windowed)
+        },
+        replicated: |filter| has(filter, |window| window.refresh).then(String::new),
+        ..row(Argument::flag(c"REFRESH", c"refresh"))
+    },
+    OptionRow {
+        set: |options, _| {
+            options.rolling = true;
+            options.ask_for(BloomKind::Windowed)
+        },
+        replicated: |filter| has(filter, |window| window.rolling).then(String::new),
+        ..row(Argument::flag(c"ROLLING", c"rolling"))
+    },
+    OptionRow {
+        set: |options, given| {
+            let ratio = given.grammar.float(given.value).ok_or(Error::BadTightening)?;
+            set(&mut options.tightening, ErrorRate::new(ratio), Error::TighteningRange)?;
+            options.ask_for(BloomKind::Valkey)
+        },
+        ..row(Argument::option(c"TIGHTENING", c"ratio", ArgumentKind::Double))
+    },
+    OptionRow {
+        set: |options, given| {
+            let items = given.grammar.capacity(given.value, [Error::BadCapacity, Error::CapacityRange])?;
+            options.scales_to = Some(items);
+            options.ask_for(BloomKind::Valkey)
+        },
+        ..row(Argument::option(c"VALIDATESCALETO", c"items", ArgumentKind::Integer))
+    },
+    OptionRow {
+        missing: [Error::BadSeed, Error::WrongArity],
+        set: |options, given| match given.value.bytes().try_into() {
+            // A number has at most 20 digits.
+            Ok(seed) => {
+                options.valkey_seed = Some(seed);
+                options.ask_for(BloomKind::Valkey)
+            }
+            Err(_) => set(&mut options.seed, given.value.unsigned(), Error::BadSeed),
+        },
+        replicated: |filter| filter.seed().map(|seed| seed.to_string()),
+        ..row(Argument::option(c"SEED", c"seed", ArgumentKind::Integer))
+    },
+    OptionRow {
+        missing: [Error::BadLayout, Error::WrongArity],
+        set: |options, given| {
+            let layout = given.word(&LAYOUT_NAMES).ok_or(Error::BadLayout)?;
+            options.ask_for(LAYOUTS[layout])
+        },
+        replicated: |_| Some(FilterKind::Native.name().to_string_lossy().into_owned()),
+        ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUT_ARGUMENTS)))
+    },
+    expiry_row(|options, given| set(&mut options.expires_at, given.expires_at(), Error::BadExpireTime)),
+    OptionRow { set: |options, _| switch_on(&mut options.skip_duplicates), ..adding_row(Argument::flag(c"NX", c"nx")) },
+    OptionRow {
+        missing: [Error::TtlRange; 2],
+        set: |options, given| set(&mut options.ttl, given.value.unsigned().and_then(milliseconds), Error::TtlRange),
+        ..adding_row(Argument::option(c"TTL", c"seconds", ArgumentKind::Integer))
+    },
+    OptionRow {
+        missing: [Error::BadTime; 2],
+        set: |options, given| {
+            let is_past = |&time: &u64| given.ctx.is_replicated_or_loading() || time <= given.ctx.now();
+            set(&mut options.at, given.value.unsigned().filter(is_past), Error::BadTime)
+        },
+        ..adding_row(Argument::option(c"AT", c"unix-time-milliseconds", ArgumentKind::UnixTime))
+    },
+    OptionRow { verbs: &[Verb::Addpacked], set: |options, _| switch_on(&mut options.count), ..row(packing::COUNT) },
+];
 
-    /// Returns true if the options ask for a valkey filter.
-    pub(super) fn is_valkey(&self) -> bool {
-        self.kinds.has(AskedKind::Valkey)
-    }
+static LAYOUT_ARGUMENTS: [Argument; LAYOUTS.len()] = {
+    let [native, classic, valkey] = LAYOUT_NAMES;
+    [Argument::token(native, native), Argument::token(classic, classic), Argument::token(valkey, valkey)]
+};
 
-    /// Rejects options that exclude each other.
-    pub(super) fn check_contradictions(&self, kind: AskedKind) -> Result<(), Error> {
-        let asks_for_growth = self.expansion.is_some() || self.nonscaling;
-        let contradictions = [
-            (self.rolling && asks_for_growth, Error::RollingGrows),
-            (self.kinds.iter().filter(|&kind| kind != AskedKind::Native).count() > 1, Error::TwoKinds),
-            (kind == AskedKind::Classic && self.seed.is_some(), Error::ClassicSeed),
-            (kind == AskedKind::Valkey && self.kinds.has(AskedKind::Native), Error::TwoKinds),
-            (kind == AskedKind::Valkey && self.seed.is_some(), Error::ValkeySeed),
-            (self.scales_to.is_some() && self.nonscaling, Error::NonscalingScales),
-        ];
-        let given = contradictions.into_iter().find(|&(is_given, _)| is_given);
-        given.map_or(Ok(()), |(_, error)| Err(error))
-    }
+/// Returns the row of an option that only BF.INSERT has, and that does nothing.
+const fn insert_row(argument: Argument) -> OptionRow<Options> {
+    OptionRow { verbs: &[Verb::Insert], ..row(argument) }
+}
 
-    /// Rejects a filter that cannot grow as far as the options demand. A master has checked that.
-    pub(super) fn check_scale(&self, server: &Server, params: &CreateParams) -> Result<(), Error> {
-        let Some(items) = self.scales_to.filter(|_| !server.is_replicated_or_loading()) else { return Ok(()) };
-        let limit = configuration::filter_memory_limit();
-        match params.predict(items.get()) {
-            Ok(prediction) if limit == 0 || prediction.memory <= limit => Ok(()),
-            Ok(_) | Err(oxbloom_filter::Error::OutOfMemory) => Err(Error::ScaleMemory),
-            Err(_) => Err(Error::ScaleRate),
+/// Returns the row of an option on the items to add, which does nothing.
+const fn adding_row(argument: Argument) -> OptionRow<Options> {
+    OptionRow { verbs: &[Verb::Insert, Verb::Addpacked], ..row(argument) }
+}
+
+/// Returns the expansion that is given.
+fn expansion(options: &mut Options, given: &Given) -> Result<u32, Error> {
+    let factor = given.grammar.integer(given.value);
+    let (bad, out_of_range) = match given.verb {
+        _ if given.grammar.is_valkey() => {
+            if given.verb == Verb::Reserve && options.nonscaling {
+                return Err(Error::WrongArity);
+            }
+            options.nonscaling = false;
+            let factor = factor.and_then(|factor| u32::try_from(factor).ok()).filter(|&factor| factor > 0);
+            return factor.ok_or(Error::BadExpansion);
         }
-    }
+        Verb::Insert => (Error::InsertBadExpansion, Error::InsertExpansionRange),
+        _ if given.value.is("NONSCALING") || options.nonscaling && factor != Some(0) => {
+            return Err(Error::NonscalingExpands);
+        }
+        _ if factor.is_some_and(|factor| factor < 0) => (Error::BadExpansion, Error::ExpansionRange),
+        _ => (Error::BadExpansion, Error::BadExpansion),
+    };
+    u32::try_from(factor.ok_or(bad)?).map_err(|_| out_of_range)
+}
 
-    /// Returns the options with which items are inserted into a filter.
-    pub(super) fn insert_options(&self, ctx: &Context, filter: &Filter) -> InsertOptions {
-        let on_duplicate = if self.skip_duplicates { OnDuplicate::Skip } else { OnDuplicate::Count };
-        let now = self.at.unwrap_or_else(|| time_for(ctx, filter));
-        // An item that is new to the master may be a false positive here, if the master lacked memory and split its
-        // table in another way. Refreshing makes both remember it equally long.
-        let is_replay = ctx.is_replicated_or_loading();
-        let refresh = filter.forgets() && is_replay;
-        InsertOptions { on_duplicate, now, lifetime: self.ttl, refresh, is_replay }
-    }
+fn has(filter: &Filter, is_set: fn(Window) -> bool) -> bool {
+    filter.parameters().window.is_some_and(is_set)
+}
 
-    /// Returns the options that replicate additions at `time`.
-    pub(super) fn replicated_additions(&self, time: u64) -> Vec<String> {
-        let ttl = self.ttl.map(|ttl| ("TTL", ttl.get() / 1000));
-        let options = std::iter::once(("AT", time)).chain(ttl);
-        options.flat_map(|(name, value)| [name.to_owned(), value.to_string()]).collect()
+/// Parses the options of BF.INSERT, which start at argument 2. Also returns the items. In valkey-bloom's dialect, and
+/// with its options, there may be none.
+pub(super) fn parse_insert<'a>(ctx: &Context, args: Args<'a>) -> Result<(Options, Args<'a>), Error> {
+    let ends = |token: &[u8]| ITEMS.starts_with(token);
+    let (options, rest) = option_row::parse(ctx, OPTIONS, Verb::Insert, args, 2, ends)?;
+    let items = rest.from(1);
+    let may_lack_items =
+        rest.is_empty() && (options.asks_for(BloomKind::Valkey) || ctx.dialect() == Dialect::ValkeyBloom);
+    if items.is_empty() && !may_lack_items {
+        return Err(Error::WrongArity);
     }
+    options.out_of_range.map_or(Ok((options, items)), Err)
+}
+
+/// Converts seconds to milliseconds.
+fn milliseconds(seconds: u64) -> Option<NonZeroU64> {
+    seconds.checked_mul(1000).and_then(NonZeroU64::new)
 }

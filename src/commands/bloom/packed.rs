@@ -7,12 +7,11 @@
 //! and one reply for all items.
 
 use super::add::add_all;
-use super::option_rows::OPTIONS;
+use super::options::OPTIONS;
 use super::packing::{self, Packed};
 use crate::admission;
 use crate::commands::counting::remove_all;
-use crate::commands::item_flags::ItemFlags;
-use crate::commands::items::Items;
+use crate::commands::items::{ItemFlags, Items};
 use crate::commands::option_row;
 use crate::commands::query::{contains_all, time_for};
 use crate::family::Verb;

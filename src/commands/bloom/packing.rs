@@ -13,8 +13,7 @@ use std::slice::ChunksExact;
 use memchr::memchr_iter;
 
 use crate::commands::declaration::{Argument, ArgumentKind};
-use crate::commands::items::Items;
-use crate::commands::replication::{Changed, Replay};
+use crate::commands::items::{Changed, Items, Replay};
 use crate::reply_error::Error;
 use crate::server::{Args, Context, OwnedString};
 use oxbloom_filter::internals::{line_feeds, try_vec};
@@ -127,7 +126,7 @@ impl<'a> Packed<'a> {
         while changing.peek().is_some() {
             let items: Vec<_> = changing.by_ref().take(AT_A_TIME).collect();
             let arguments: Vec<_> = items.iter().map(OwnedString::as_arg).collect();
-            ctx.replicate(replay.verbs.many, replay.key, &arguments);
+            ctx.replicate(replay.many, replay.key, &arguments);
         }
     }
 }
@@ -148,7 +147,7 @@ impl<'a> Items<'a> for Packed<'a> {
     }
 
     fn replicate(self, ctx: &Context, replay: &Replay, changed: &Changed) -> bool {
-        let Some(verb) = replay.verbs.packed else {
+        let Some(verb) = replay.packed else {
             self.replicate_as_arguments(ctx, replay, changed);
             return true;
         };

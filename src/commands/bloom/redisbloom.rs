@@ -16,7 +16,6 @@
 use super::options::Options;
 use crate::commands::option_row::positive;
 use crate::configuration;
-use crate::configuration::bloom::RedisBloomVersion;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args};
 use oxbloom_filter::internals::ErrorRate;
@@ -88,8 +87,6 @@ pub(super) fn insert(args: Args<'_>) -> Result<(Options, Args<'_>), Error> {
 /// filter of RedisBloom 2.8 breaks: every item is present. In the latter case, ours grows by 1 instead.
 fn expansion(value: Option<Arg>) -> Result<u32, Error> {
     let factor = value.ok_or(Error::NoExpansion)?.loose_integer().ok_or(Error::BadExpansion)?;
-    Ok(match (factor as u32, configuration::bloom::redisbloom_version()) {
-        (0, RedisBloomVersion::RedisBloom2) => 1,
-        (factor, _) => factor,
-    })
+    let is_broken = factor as u32 == 0 && !configuration::bloom::has_redis_8_streams();
+    Ok(if is_broken { 1 } else { factor as u32 })
 }

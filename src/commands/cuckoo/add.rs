@@ -5,9 +5,7 @@
 use super::options::{self, Options};
 use super::redisbloom;
 use crate::commands::adding::{self, Change, insert_batch};
-use crate::commands::item_flags::ItemFlags;
-use crate::commands::items::{Arguments, replicate};
-use crate::commands::replication::{Changed, Replay};
+use crate::commands::items::{Arguments, Changed, ItemFlags, Replay, replicate};
 use crate::configuration;
 use crate::lookahead;
 use crate::rejection;
@@ -17,27 +15,8 @@ use crate::statistics;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{BATCH, InsertOptions, OnDuplicate};
 
-/// `CF.ADD key item`
-pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    add_one(ctx, keyspace, args, OnDuplicate::Count)
-}
-
-/// `CF.ADDNX key item`
-pub(super) fn addnx(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    add_one(ctx, keyspace, args, OnDuplicate::Skip)
-}
-
-/// `CF.INSERT key [option …] ITEMS item [item …]`, with [options].
-pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    add_arguments(ctx, keyspace, args, OnDuplicate::Count)
-}
-
-/// `CF.INSERTNX key [option …] ITEMS item [item …]`, with [options].
-pub(super) fn insertnx(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    add_arguments(ctx, keyspace, args, OnDuplicate::Skip)
-}
-
-fn add_one(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
+/// `CF.ADD key item` or `CF.ADDNX key item`
+pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
     let (mut stored, mut rejected) = ([false], [false]);
     let items = args.from(2);
     let addition = Addition { args, items, options: None, on_duplicate };
@@ -50,8 +29,10 @@ fn add_one(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplic
     Ok(())
 }
 
-/// Adds items that are arguments. The reply has an element for each item that was handled, and then the error, if any.
-fn add_arguments(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
+/// `CF.INSERT key [option …] ITEMS item [item …]` or `CF.INSERTNX …`, with [options].
+///
+/// The reply has an element for each item that was handled, and then the error, if any.
+pub(super) fn insert(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
     let (options, items) =
         if ctx.is_replicated_or_loading() { redisbloom::insert(args)? } else { options::parse_insert(ctx, args)? };
     let [mut stored, mut rejected] = [ItemFlags::new(ctx, items.len())?, ItemFlags::new(ctx, items.len())?];

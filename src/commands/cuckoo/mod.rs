@@ -1,33 +1,34 @@
 //! The commands on cuckoo filters: their declarations, and the handlers that only they have.
 //!
 //! ```text
-//!  options                the options, one row each, and what they mean together
+//!  options                the options, one row each
 //!  redisbloom             commands of RedisBloom's stream, parsed as RedisBloom parses them
-//!  reserve                CF.RESERVE
+//!  creation               CF.RESERVE, and the filters that options create
 //!  add                    CF.ADD, CF.ADDNX, CF.INSERT, CF.INSERTNX
 //!  info                   CF.INFO, CF.DEBUG
-//!  compact, convert       CF.COMPACT, CF.CONVERT
+//!  rebuilding             CF.COMPACT, CF.CONVERT
 //!  dump                   CF.SCANDUMP, CF.LOADCHUNK
 //! ```
 //!
 //! To add a command, add its [`Verb`], its row here, and its handler.
 
 mod add;
-mod compact;
-mod convert;
+mod creation;
 mod dump;
 mod info;
 mod options;
+mod rebuilding;
 mod redisbloom;
-mod reserve;
 
 use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command};
 use super::import::{self, Imported};
 use super::items::ITEMS;
-use super::{counting, query};
+use super::{counting, option_row, query};
 use crate::family::{CUCKOO, Family, Verb};
 use crate::reply_error::Error;
 use crate::server::Arity;
+use options::OPTIONS;
+use oxbloom_filter::internals::OnDuplicate;
 
 /// The family of all commands in this file.
 pub(super) static FAMILY: &Family = &CUCKOO;
@@ -40,37 +41,37 @@ static IMPORTED: Imported = Imported {
 /// All commands, each declared once.
 pub(super) static COMMANDS: &[Command] = &[
     command! {
-        Reserve, reserve::reserve, Arity::at_least(3), Access::Update,
+        Reserve, creation::reserve, Arity::at_least(3), Access::Update,
         summary: c"Creates an empty cuckoo filter.",
         complexity: c"O(1); the memory is zeroed when it is first used",
         arguments: || {
             let capacity = Argument::required(c"capacity", ArgumentKind::Integer);
-            [capacity].into_iter().chain(options::arguments(Verb::Reserve)).collect()
+            [capacity].into_iter().chain(option_row::arguments(OPTIONS, Verb::Reserve)).collect()
         },
     },
     command! {
-        Add, add::add, Arity::exactly(3), Access::Insert,
+        Add, |ctx, keyspace, args| add::add(ctx, keyspace, args, OnDuplicate::Count), Arity::exactly(3), Access::Insert,
         summary: c"Adds an item to a cuckoo filter, once more if it is there. Creates the filter with default settings if the key does not exist.",
         complexity: c"O(1), or O(L+I) for a classic filter of L layers and I iterations",
         arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
-        Addnx, add::addnx, Arity::exactly(3), Access::Insert,
+        Addnx, |ctx, keyspace, args| add::add(ctx, keyspace, args, OnDuplicate::Skip), Arity::exactly(3), Access::Insert,
         summary: c"Adds an item to a cuckoo filter, unless it is probably there. Creates the filter with default settings if the key does not exist.",
         complexity: c"O(1), or O(L+I) for a classic filter of L layers and I iterations",
         arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
-        Insert, add::insert, Arity::at_least(4), Access::Insert,
+        Insert, |ctx, keyspace, args| add::insert(ctx, keyspace, args, OnDuplicate::Count), Arity::at_least(4), Access::Insert,
         summary: c"Adds items to a cuckoo filter, once more if they are there. Creates the filter if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*(L+I)) for a classic filter of L layers and I iterations",
-        arguments: || options::arguments(Verb::Insert).chain([ITEMS]).collect(),
+        arguments: || option_row::arguments(OPTIONS, Verb::Insert).chain([ITEMS]).collect(),
     },
     command! {
-        Insertnx, add::insertnx, Arity::at_least(4), Access::Insert,
+        Insertnx, |ctx, keyspace, args| add::insert(ctx, keyspace, args, OnDuplicate::Skip), Arity::at_least(4), Access::Insert,
         summary: c"Adds items to a cuckoo filter, unless they are probably there. Creates the filter if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*(L+I)) for a classic filter of L layers and I iterations",
-        arguments: || options::arguments(Verb::Insert).chain([ITEMS]).collect(),
+        arguments: || option_row::arguments(OPTIONS, Verb::Insert).chain([ITEMS]).collect(),
     },
     command! {
         Exists, query::exists, Arity::exactly(3), Access::Read,
@@ -109,13 +110,13 @@ pub(super) static COMMANDS: &[Command] = &[
         arguments: Vec::new,
     },
     command! {
-        Compact, compact::compact, Arity::exactly(2), Access::Remove,
+        Compact, rebuilding::compact, Arity::exactly(2), Access::Remove,
         summary: c"Moves the items of a classic cuckoo filter into as few layers as possible.",
         complexity: c"O(N*log(N)), where N is the size of the filter",
         arguments: Vec::new,
     },
     command! {
-        Convert, convert::convert, Arity::exactly(2), Access::Update,
+        Convert, rebuilding::convert, Arity::exactly(2), Access::Update,
         summary: c"Makes a classic cuckoo filter a native one, with the same items and counts.",
         complexity: c"O(N*log(N)), where N is the size of the filter",
         arguments: Vec::new,

@@ -1,23 +1,21 @@
-//! The options of the commands that create cuckoo filters, one [row](option_row) each, and what they mean together.
+//! The options of the commands that create cuckoo filters, one [row](option_row) each.
 //!
-//! To add an option, add three things: its row here, the field of [`Options`] that it sets, and its
-//! [error](crate::reply_error).
+//! To add an option, add its row and the field of [`Options`] that it sets here, its [error](crate::reply_error), and
+//! what it means for the filter to [create](super::creation).
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
-use crate::commands::creation::Creation;
 use crate::commands::declaration::{Argument, ArgumentKind};
 use crate::commands::items::ITEMS;
 use crate::commands::option_row::{self, Given, OptionRow, expiry_row, positive, row, set, switch_on};
 use crate::configuration;
-use crate::configuration::cuckoo::CuckooLayout;
+use crate::configuration::cuckoo::{CuckooLayout, LAYOUT_NAMES, LAYOUTS};
 use crate::family::Verb;
 use crate::reply_error::Error;
-use crate::server::{Args, Context, Server};
-use oxbloom_filter::Filter;
+use crate::server::{Args, Context};
 use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION};
-use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, Layout};
+use oxbloom_filter::internals::{ErrorRate, FilterKind};
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
 #[derive(Default)]
@@ -38,7 +36,7 @@ pub(super) struct Options {
 }
 
 /// The options, in the order of COMMAND DOCS and of replication.
-static OPTIONS: &[OptionRow<Options>; 9] = &[
+pub(super) static OPTIONS: &[OptionRow<Options>; 9] = &[
     OptionRow {
         set: |options, given| {
             // RedisBloom's cuckoo filters have no error rate, and so no text for a bad one.
@@ -97,17 +95,17 @@ static OPTIONS: &[OptionRow<Options>; 9] = &[
         missing: [Error::BadCuckooLayout, Error::WrongArity],
         is_late: true,
         set: |options, given| {
-            let layout = given.word(&CuckooLayout::NAMES).map(|layout| CuckooLayout::ALL[layout]);
+            let layout = given.word(&LAYOUT_NAMES).map(|layout| LAYOUTS[layout]);
             set(&mut options.layout, layout, Error::BadCuckooLayout)
         },
-        replicated: |_| Some(CuckooLayout::Native.name().to_string_lossy().into_owned()),
+        replicated: |_| Some(FilterKind::Native.name().to_string_lossy().into_owned()),
         ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUT_ARGUMENTS)))
     },
     expiry_row(|options, given| set(&mut options.expires_at, given.expires_at(), Error::BadExpireTime)),
 ];
 
-static LAYOUT_ARGUMENTS: [Argument; CuckooLayout::ALL.len()] = {
-    let [native, classic] = CuckooLayout::NAMES;
+static LAYOUT_ARGUMENTS: [Argument; LAYOUTS.len()] = {
+    let [native, classic] = LAYOUT_NAMES;
     [Argument::token(native, native), Argument::token(classic, classic)]
 };
 
@@ -128,77 +126,9 @@ fn set_number<T: TryFrom<i64>>(
     set(option, number.and_then(|number| number.try_into().ok()), out_of_range)
 }
 
-/// Returns the options of a command, for COMMAND DOCS.
-pub(super) fn arguments(verb: Verb) -> impl Iterator<Item = Argument> {
-    option_row::arguments(OPTIONS, verb)
-}
-
-/// Parses `CF.RESERVE key capacity …` as clients and our own stream write it.
-pub(super) fn parse_reserve(ctx: &Context, args: Args) -> Result<Options, Error> {
-    let capacity = args.at(2).integer().ok_or(Error::InsertBadCapacity)?;
-    let (options, rest) = option_row::parse(ctx, OPTIONS, Verb::Reserve, args, 3, |_| false)?;
-    debug_assert!(rest.is_empty(), "all arguments are options");
-    let capacity = positive(capacity).ok_or(Error::CuckooCapacity)?;
-    Ok(Options { capacity: Some(capacity), ..options })
-}
-
 /// Parses `CF.INSERT key [option …] ITEMS item …` and `CF.INSERTNX …`. Also returns the items.
 pub(super) fn parse_insert<'a>(ctx: &Context, args: Args<'a>) -> Result<(Options, Args<'a>), Error> {
     let (options, rest) = option_row::parse(ctx, OPTIONS, Verb::Insert, args, 2, |token| ITEMS.starts_with(token))?;
     let items = rest.from(1);
     if items.is_empty() { Err(Error::WrongArity) } else { Ok((options, items)) }
-}
-
-impl Options {
-    /// Makes the filter one of RedisBloom's.
-    pub(super) fn of_redisbloom(self) -> Options {
-        Options { layout: Some(CuckooLayout::Classic), ..self }
-    }
-}
-
-impl Creation for Options {
-    fn of_stream() -> Options {
-        Options::default().of_redisbloom()
-    }
-
-    fn check_existing(&self, _: &Context, filter: &Filter) -> Result<(), Error> {
-        if self.layout.is_some_and(|layout| (layout == CuckooLayout::Native) != filter.kind().is_own()) {
-            return Err(Error::OtherLayout);
-        }
-        if self.seed.is_some() && self.seed != filter.seed() { Err(Error::OtherSeed) } else { Ok(()) }
-    }
-
-    fn may_create(&self) -> bool {
-        !self.nocreate
-    }
-
-    fn params(&self, server: &Server) -> Result<CreateParams, Error> {
-        let bucket_size = self.bucket_size.unwrap_or_else(configuration::cuckoo::bucket_size);
-        let max_iterations = self.max_iterations.unwrap_or_else(configuration::cuckoo::max_iterations);
-        let growth = NonZeroU32::new(self.expansion.unwrap_or_else(configuration::cuckoo::expansion));
-        let growth = growth.map_or(Growth::Fixed, Growth::By);
-        let min = NonZeroU64::new(2 * u64::from(bucket_size)).unwrap_or(NonZeroU64::MIN);
-        let capacity = self.capacity.unwrap_or_else(|| configuration::cuckoo::initial_size().max(min));
-        if capacity < min {
-            return Err(Error::CuckooCapacity);
-        }
-        let spec = CuckooSpec::new(growth, bucket_size, max_iterations).map_err(|_| Error::CannotCreate)?;
-        let layout = match self.layout.unwrap_or_else(configuration::cuckoo::layout) {
-            CuckooLayout::Classic if self.seed.is_some() => return Err(Error::ClassicSeed),
-            CuckooLayout::Classic if self.error_rate.is_some() => return Err(Error::ClassicRate),
-            CuckooLayout::Classic => Layout::Cuckoo { spec },
-            CuckooLayout::Native => Layout::NativeCuckoo { seed: self.seed.unwrap_or_else(|| server.random()), spec },
-        };
-        let error_rate = self.error_rate.unwrap_or_else(|| spec.error_rate());
-        Ok(CreateParams { error_rate, capacity, growth, layout })
-    }
-
-    fn expires_at(&self) -> Option<i64> {
-        self.expires_at
-    }
-
-    fn replicated(filter: &Filter, expiry: Vec<String>) -> Vec<String> {
-        let capacity = filter.parameters().capacity.to_string();
-        [capacity].into_iter().chain(expiry).chain(option_row::replicated(OPTIONS, filter)).collect()
-    }
 }

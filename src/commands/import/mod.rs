@@ -149,7 +149,7 @@ impl Import<'_> {
             return Err(Error::Exists.into());
         }
         if let Some(whole) = self.imported.whole
-            && self.is_of(whole)?
+            && self.call(c"TYPE", &[self.source])?.value().bytes() == Some(whole.type_name().to_bytes())
         {
             return self.import_whole();
         }
@@ -183,12 +183,6 @@ impl Import<'_> {
         watch::find(self.ctx, self.source, self.newkey)
     }
 
-    /// Returns true if the source has the data type of an encoding.
-    fn is_of(&mut self, encoding: Encoding) -> Result<bool, Failure> {
-        let data_type = self.call(c"TYPE", &[self.source])?;
-        Ok(data_type.value().bytes() == Some(encoding.type_name().to_bytes()))
-    }
-
     /// Imports a filter in one step.
     fn import_whole(&mut self) -> Result<(), Failure> {
         let filter = self.source_as_a_whole()?;
@@ -211,7 +205,7 @@ impl Import<'_> {
         }
         let dump = self.call(c"DUMP", &[self.source])?;
         let payload = dump.value().bytes().ok_or(Error::NotFound)?;
-        Ok(admission::decoded(self.ctx, payload, payload::decode)?)
+        Ok(admission::admitted(self.ctx, |admit| payload::decode(payload, admit), Error::decoding)?)
     }
 
     /// Creates the unfinished filter. An earlier import of these keys ends.
@@ -230,15 +224,8 @@ impl Import<'_> {
     /// Removes the unfinished filter of the running import, which ends.
     fn give_up(&mut self, unfinished: Arg) -> Result<(), Failure> {
         self.call(c"UNLINK", &[unfinished])?;
-        self.end();
+        watch::end(self.ctx, self.source, self.newkey);
         Ok(())
-    }
-
-    /// Ends the running import.
-    fn end(&self) {
-        if let Some(running) = self.running() {
-            watch::end(self.ctx, running.id);
-        }
     }
 
     /// Checks that the key of an unfinished filter is free, and that the user may use it.
@@ -328,7 +315,7 @@ impl Import<'_> {
         if self.call(c"RENAMENX", &[unfinished, self.newkey])?.value().integer() != Some(1) {
             return Err(Error::Exists.into());
         }
-        self.end();
+        watch::end(self.ctx, self.source, self.newkey);
         let expires_at = OpenKey::open(self.keyspace.reborrow(), self.ctx, self.source, READ).expire_time();
         match expires_at.map(|time| self.ctx.string(time.to_string().as_bytes())) {
             Some(time) => self.call(c"PEXPIREAT", &[self.newkey, time.as_arg()])?,

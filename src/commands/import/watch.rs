@@ -26,41 +26,11 @@ use crate::written_prefix::loads;
 const MAX_RUNNING: usize = 64;
 
 /// The commands that change no item of a source that they name. Scripts call their commands one by one.
-const HARMLESS: &[&str] = &[
-    "BF.EXISTS",
-    "BF.MEXISTS",
-    "BF.CARD",
-    "BF.INFO",
-    "BF.SCANDUMP",
-    "BF.DEBUG",
-    "CF.EXISTS",
-    "CF.MEXISTS",
-    "CF.COUNT",
-    "CF.INFO",
-    "CF.SCANDUMP",
-    "CF.DEBUG",
-    "EXISTS",
-    "TYPE",
-    "TTL",
-    "PTTL",
-    "EXPIRETIME",
-    "PEXPIRETIME",
-    "EXPIRE",
-    "PEXPIRE",
-    "EXPIREAT",
-    "PEXPIREAT",
-    "PERSIST",
-    "TOUCH",
-    "DUMP",
-    "OBJECT",
-    "MEMORY",
-    "WATCH",
-    "EVAL",
-    "EVAL_RO",
-    "EVALSHA",
-    "EVALSHA_RO",
-    "FCALL",
-    "FCALL_RO",
+const HARMLESS: [&str; 4] = [
+    "BF.EXISTS BF.MEXISTS BF.CARD BF.INFO BF.SCANDUMP BF.DEBUG",
+    "CF.EXISTS CF.MEXISTS CF.COUNT CF.INFO CF.SCANDUMP CF.DEBUG",
+    "EXISTS TYPE TTL PTTL EXPIRETIME PEXPIRETIME EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST",
+    "TOUCH DUMP OBJECT MEMORY WATCH EVAL EVAL_RO EVALSHA EVALSHA_RO FCALL FCALL_RO",
 ];
 
 /// The name of a key. Names with equal hashes are taken for the same: then an import fails without need.
@@ -157,9 +127,10 @@ pub(super) fn advance(ctx: &Context, id: u64, cursor: Cursor) {
     }
 }
 
-/// Stops watching the source of an import.
-pub(super) fn end(ctx: &Context, id: u64) {
-    watch().drop_if(ctx.as_raw(), |running| running.id == id);
+/// Ends the running import of a source to a new key, if there is one.
+pub(super) fn end(ctx: &Context, source: Arg, newkey: Arg) {
+    let ended = find(ctx, source, newkey);
+    watch().drop_if(ctx.as_raw(), |running| ended.is_some_and(|ended| running.id == ended.id));
 }
 
 impl Watch {
@@ -226,7 +197,7 @@ unsafe extern "C" fn observe(command: *mut raw::RedisModuleCommandFilterCtx) {
             // The other arguments of a command on filters are items, or other filters that it reads.
             let keys = if family::is_usual(name.bytes()) { 1..count.min(2) } else { 1..count };
             let names = |running: &Running| keys.clone().any(|index| running.source.is(argument(index)));
-            let is_harmless = || HARMLESS.iter().any(|harmless| name.is(harmless));
+            let is_harmless = || HARMLESS.iter().flat_map(|names| names.split(' ')).any(|harmless| name.is(harmless));
             unchanged.filter(|running| names(running)).for_each(|running| running.is_changed = !is_harmless());
         }
     });
