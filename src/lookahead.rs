@@ -54,7 +54,7 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 /// Remembers a filter for the next command, if it is large.
 #[inline]
 pub(crate) fn remember(ctx: &Context, key: Arg, filter: &Filter) {
-    if filter.memory_usage() as u64 >= configuration::lookahead_size() {
+    if filter.memory_usage() as u64 > configuration::max_size_without_lookahead() {
         insert(ctx, key, filter);
     }
 }

@@ -9,11 +9,12 @@ use oxbloom_filter::internals::BATCH;
 
 /// `BF.EXISTS key item`
 pub(super) fn exists(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(keyspace, ctx, args.at(1));
-    let item = args.at(2).bytes();
+    let &[_, name, item] = args.as_slice() else { return Err(Error::WrongArity) };
+    let key = ReadKey::open(keyspace, ctx, name);
+    let item = item.bytes();
     let filter = key.filter()?;
     if let Some(filter) = filter {
-        lookahead::remember(ctx, args.at(1), filter);
+        lookahead::remember(ctx, name, filter);
     }
     ctx.reply_bool(filter.is_some_and(|filter| filter.contains_at(item, time_for(ctx, filter))));
     Ok(())

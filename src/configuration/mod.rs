@@ -23,11 +23,8 @@ settings! {
     /// Returns the maximum number of bytes of a single filter; 0 for no limit.
     filter_memory_limit: u64 = |setting| setting.get() as u64,
         Setting::size(c"filter-memory-limit", 0).valkey(c"bloom-memory-usage-limit");
-    /// Returns the size in bytes from which filters are prefetched before a command runs; `u64::MAX` for never.
-    lookahead_size: u64 = |setting| match setting.get() as u64 {
-            0 => u64::MAX,
-            size => size,
-        },
+    /// Returns the size in bytes above which filters are prefetched before a command runs; `u64::MAX` for never.
+    max_size_without_lookahead: u64 = |setting| (setting.get() as u64).wrapping_sub(1),
         Setting::size(c"lookahead-size", 2 << 20);
     /// Returns true if the server's defragmenter may move the allocations of filters.
     is_defragmented: bool = Setting::is_yes,

@@ -1,13 +1,17 @@
 //! Replies in RESP2 and RESP3. The server translates for RESP2: a boolean becomes an integer, and a map an array.
 
-use std::ffi::{CStr, c_long};
+use std::ffi::{CStr, c_int, c_long};
+
+use redis_module::raw;
 
 use super::args::Args;
 use super::context::Context;
 use super::feature;
 use crate::family::Dialect;
-use crate::ffi::call;
+use crate::ffi::{available, call};
 use crate::reply_error::Error;
+
+type ReplyWithBool = unsafe extern "C" fn(*mut raw::RedisModuleCtx, c_int) -> c_int;
 
 impl Context<'_> {
     pub(crate) fn reply_ok(&self) {
@@ -63,7 +67,6 @@ impl Context<'_> {
         self.reply_signed(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
-    /// Replies with an integer that may be negative.
     pub(crate) fn reply_signed(&self, number: i64) {
         self.count_sent(1);
         // SAFETY: the context is alive.
@@ -91,32 +94,33 @@ impl Context<'_> {
     #[inline]
     pub(crate) fn reply_bool(&self, yes: bool) {
         self.count_sent(1);
-        self.reply_one_bool(self.has_booleans(), yes);
+        self.reply_one_bool(self.boolean_reply(), yes);
     }
 
     /// Replies with several booleans, each as [`reply_bool`](Self::reply_bool) does.
     #[inline]
     pub(crate) fn reply_bools(&self, all: &[bool]) {
         self.count_sent(all.len());
-        let has_booleans = self.has_booleans();
-        all.iter().for_each(|&yes| self.reply_one_bool(has_booleans, yes));
+        let reply = self.boolean_reply();
+        all.iter().for_each(|&yes| self.reply_one_bool(reply, yes));
+    }
+
+    /// Returns the server's function for booleans, unless clients get integers. Whoever has it has all of RESP3: to ask
+    /// for more would cost each look-up some instructions.
+    #[inline]
+    fn boolean_reply(&self) -> Option<ReplyWithBool> {
+        available!(RedisModule_ReplyWithBool).filter(|_| self.dialect() == Dialect::RedisBloom)
     }
 
     #[inline]
-    fn has_booleans(&self) -> bool {
-        self.dialect() == Dialect::RedisBloom && feature::RESP3.is_offered()
-    }
-
-    #[inline]
-    fn reply_one_bool(&self, has_booleans: bool, yes: bool) {
+    fn reply_one_bool(&self, reply: Option<ReplyWithBool>, yes: bool) {
         // SAFETY: the context is alive.
         unsafe {
-            if has_booleans {
-                call!(RedisModule_ReplyWithBool(self.as_raw(), yes.into()));
-            } else {
-                call!(RedisModule_ReplyWithLongLong(self.as_raw(), yes.into()));
+            match reply {
+                Some(reply) => reply(self.as_raw(), yes.into()),
+                None => call!(RedisModule_ReplyWithLongLong(self.as_raw(), yes.into())),
             }
-        }
+        };
     }
 
     pub(crate) fn reply_array(&self, length: usize) {
