@@ -169,7 +169,7 @@ def test_each_error_is_explained():
         text for text in re.findall(r'\bc"([^"]*)"', source) if not text.startswith("rejected_")
     }
     errors |= errors_for_lack_of_memory(source)
-    (before, after), *_ = re.findall(r'concat!\("([^"]*)", \$what, "([^"]*)\\0"', source)
+    (before, after), *_ = re.findall(r'concat!\(\s*"([^"]*)",\s*\$what,\s*"([^"]*)\\0"', source)
     errors |= {before + what + after for what in re.findall(r'differ!\("([^"]*)"', source)}
     section = PAGE[PAGE.index("## Errors") :]
     explained = {
