@@ -11,8 +11,8 @@ use crate::reply_error::{Error, Reason};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::FilterKind;
 
-/// A number of events, or a quantity that goes up and down. Only the thread that runs commands adds to it. Any thread may
-/// free a filter, and read.
+/// A number of events, or a quantity that goes up and down. Only the thread that runs commands adds to it. Any thread
+/// may free a filter, and read.
 struct Gauge {
     added: AtomicU64,
     removed: AtomicU64,

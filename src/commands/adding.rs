@@ -20,18 +20,18 @@ pub(super) struct Change {
 }
 
 /// Adds items to the filter of a key. Creates the filter if it does not exist, unless the options forbid it. `insert`
-/// inserts the items, and replicates those that changed the filter; it keeps its error, if any. Then watchers and
-/// listeners are notified.
+/// inserts the items, replicates those that changed the filter, and returns what is left to reply with. Then watchers
+/// and listeners are notified.
 ///
 /// Always inlined, so that BF.ADD pays only for the steps that it needs.
 #[inline(always)]
-pub(super) fn add<'k, O: Creation>(
+pub(super) fn add<'k, O: Creation, T>(
     ctx: &Context,
     mut keyspace: Keyspace<'k>,
     name: Arg,
     options: Option<&O>,
-    insert: impl FnOnce(WriteKey) -> Change,
-) -> Result<(), Error> {
+    insert: impl FnOnce(WriteKey) -> Result<(T, Change), Error>,
+) -> Result<T, Error> {
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
     let created = !key.has_filter();
     if created {
@@ -42,7 +42,8 @@ pub(super) fn add<'k, O: Creation>(
     {
         options.check_existing(ctx, filter)?;
     }
-    let Change { added, forgot } = insert(key);
+    let inserted = insert(key);
+    let Change { added, forgot } = inserted.as_ref().map_or(Change::default(), |&(_, change)| change);
     if added {
         keyspace.notify_changed(ctx, name, Verb::Add);
     }
@@ -52,7 +53,7 @@ pub(super) fn add<'k, O: Creation>(
     if created && let Some(time) = options.and_then(O::expires_at) {
         expire_at(ctx, keyspace, name, time);
     }
-    Ok(())
+    inserted.map(|(left, _)| left)
 }
 
 /// Creates the filter of a key, with default settings if there are no options, and opens the key again. The filter may

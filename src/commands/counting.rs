@@ -11,8 +11,7 @@ use oxbloom_filter::internals::{BATCH, Hash, HashedBatch};
 
 /// `BF.DEL key item`
 ///
-/// `missing` is the error if the key does not exist, or `None` if the item
-/// is only absent then.
+/// `missing` is the error if the key does not exist, or `None` if the item is only absent then.
 pub(super) fn remove(ctx: &Context, mut keyspace: Keyspace, args: Args, missing: Option<Error>) -> Result<(), Error> {
     let name = args.at(1);
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;

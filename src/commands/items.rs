@@ -109,8 +109,8 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Returns how replicas add items to a Bloom filter, given whether its layout is our own. If it is another module's,
-    /// a replica may have that module, which knows no packed items.
+    /// Returns how replicas add items to a Bloom filter, given whether its layout is our own. If it is another
+    /// module's, a replica may have that module, which knows no packed items.
     pub(super) fn additions(key: Arg<'a>, is_own: bool, options: &'a [Arg<'a>]) -> Replay<'a> {
         let [one, many] = if is_own && !options.is_empty() { [Verb::Insert; 2] } else { [Verb::Add, Verb::Madd] };
         Replay { key, options, one, many, packed: is_own.then_some(Verb::Addpacked) }

@@ -23,22 +23,18 @@ use oxbloom_filter::internals::{InsertOptions, OnDuplicate};
 /// One item needs no buffers, no options and no batches.
 pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
     let name = args.at(1);
-    let (mut new, mut failure) = ([false], None);
-    adding::add(ctx, keyspace, name, None::<&Options>, |mut key| {
-        let Some(filter) = key.filter() else {
-            failure = Some(Error::NotFound);
-            return Change::default();
-        };
+    let mut new = [false];
+    let failure = adding::add(ctx, keyspace, name, None::<&Options>, |mut key| {
+        let filter = key.filter().ok_or(Error::NotFound)?;
         lookahead::remember(ctx, name, filter);
         if filter.forgets() {
             let items = Arguments::new(args, args.from(2));
-            let inserted = insert_and_replicate(ctx, key, name, items, &Options::default(), &mut new);
-            failure = inserted.as_ref().map_or_else(|&error| Some(error), |inserted| inserted.failure);
-            return inserted.map_or(Change::default(), |inserted| inserted.change);
+            let inserted = insert_and_replicate(ctx, key, name, items, &Options::default(), &mut new)?;
+            let ((_, failure), change) = inserted;
+            return Ok((failure, change));
         }
         let hash = [filter.hash(args.at(2).bytes())];
-        let handled;
-        (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, &mut [], &OnDuplicate::Count.into());
+        let (handled, failure) = insert_batch(ctx, filter, &hash, &mut new, &mut [], &OnDuplicate::Count.into());
         let [added] = new;
         statistics::count_additions(filter, added.into(), u64::from(handled == 1 && !added));
         let changed = added || handled == 1 && filter.counts();
@@ -46,7 +42,7 @@ pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), E
         if changed {
             ctx.replicate_verbatim();
         }
-        Change { added: changed, forgot: false }
+        Ok((failure, Change { added: changed, forgot: false }))
     })?;
     failure.map_or(Ok(()), Err)?;
     ctx.reply_bool(new[0]);
@@ -103,23 +99,9 @@ pub(super) fn add_all<'a>(
     options: Option<&Options>,
     new: &mut [bool],
 ) -> Result<(usize, Option<Error>), Error> {
-    let mut outcome = Ok((0, None));
     adding::add(ctx, keyspace, name, options, |key| {
-        let inserted = insert_and_replicate(ctx, key, name, items, options.unwrap_or(&Options::default()), new);
-        let change = inserted.as_ref().map_or(Change::default(), |inserted| inserted.change);
-        outcome = inserted.map(|inserted| (inserted.handled, inserted.failure));
-        change
-    })?;
-    outcome
-}
-
-/// The outcome of additions.
-struct Inserted {
-    /// The number of items that were handled.
-    handled: usize,
-    /// The error of the next item, if any.
-    failure: Option<Error>,
-    change: Change,
+        insert_and_replicate(ctx, key, name, items, options.unwrap_or(&Options::default()), new)
+    })
 }
 
 /// Adds items in order to the filter of a key, until one does not fit, and replicates the additions. Sets `new[i]` to
@@ -131,7 +113,7 @@ fn insert_and_replicate<'a>(
     items: impl Items<'a>,
     options: &Options,
     new: &mut [bool],
-) -> Result<Inserted, Error> {
+) -> Result<((usize, Option<Error>), Change), Error> {
     let filter = key.filter().ok_or(Error::NotFound)?;
     let insert_options = options.insert_options(ctx, filter);
     let before = Forgetting::of(filter);
@@ -157,7 +139,7 @@ fn insert_and_replicate<'a>(
     let options: Vec<_> = options.iter().map(|option| ctx.string(option.as_bytes())).collect();
     let options: Vec<_> = options.iter().map(OwnedString::as_arg).collect();
     let changed = replicate(ctx, &Replay::additions(name, is_own, &options), items, &changed);
-    Ok(Inserted { handled, failure, change: Change { added: changed, forgot } })
+    Ok(((handled, failure), Change { added: changed, forgot }))
 }
 
 impl Options {

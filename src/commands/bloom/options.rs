@@ -99,8 +99,8 @@ impl Options {
         BloomKind::ALL.into_iter().filter(|&kind| self.asks_for(kind))
     }
 
-    /// Returns the value of an option, or an error. BF.INSERT checks options in order, but in RedisBloom's dialect their
-    /// ranges last.
+    /// Returns the value of an option, or an error. BF.INSERT checks options in order, but in RedisBloom's dialect
+    /// their ranges last.
     fn in_range<T>(&mut self, given: &Given, value: Result<T, Error>) -> Result<Option<T>, Error> {
         match value {
             Err(error @ (Error::InsertCapacityRange | Error::InsertRateRange | Error::InsertExpansionRange))

@@ -73,15 +73,13 @@ impl Addition<'_> {
         stored: &mut [bool],
         rejected: &mut [bool],
     ) -> Result<(usize, Option<Error>), Error> {
-        let mut outcome = Err(Error::NotFound);
         adding::add(ctx, keyspace, self.args.at(1), self.options, |mut key| {
-            let Some(filter) = key.filter() else { return Change::default() };
+            let filter = key.filter().ok_or(Error::NotFound)?;
             lookahead::remember(ctx, self.args.at(1), filter);
             let is_over = |layers| layers >= configuration::cuckoo::max_expansions();
             if filter.grows_by_layers() && is_over(filter.num_layers()) && !ctx.is_replicated_or_loading() {
                 // As in RedisBloom, this error is the whole reply.
-                outcome = Err(Error::MaxExpansions);
-                return Change::default();
+                return Err(Error::MaxExpansions);
             }
             let (handled, failure) = self.insert(ctx, filter, stored, rejected);
             let [new, full] = [&*stored, &*rejected].map(|flags| flags.iter().filter(|is_set| **is_set).count());
@@ -91,10 +89,8 @@ impl Addition<'_> {
                 stored[..handled].iter_mut().zip(&*rejected).for_each(|(stored, rejected)| *stored = !rejected);
             }
             drop(key);
-            outcome = Ok((handled, failure));
-            Change { added: self.replicate(ctx, stored), forgot: false }
-        })?;
-        outcome
+            Ok(((handled, failure), Change { added: self.replicate(ctx, stored), forgot: false }))
+        })
     }
 
     /// Inserts items in order, as [`run`](Self::run) does. An item for which the filter is full ends no batch, so that
