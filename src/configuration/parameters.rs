@@ -63,56 +63,39 @@ impl Setting {
         let (ctx, name, this) = (ctx.as_raw(), name.as_ptr(), ptr::from_ref(self).cast_mut().cast());
         let register_number = |min, max, unit| {
             let (default, min, unit) = if IS_VALKEY { (UNUSED, UNUSED, 0) } else { (self.get(), min, unit) };
+            let get: raw::RedisModuleConfigGetNumericFunc = Some(get_number::<IS_VALKEY>);
+            let set: raw::RedisModuleConfigSetNumericFunc = Some(set_number::<IS_VALKEY>);
+            let flags = flags | unit;
             // SAFETY: the context is alive, and the name ends with a NUL and is copied. The private data is this
             // setting, as the callbacks expect, and static.
             unsafe {
-                let (get, set) = (get_number::<IS_VALKEY>, set_number::<IS_VALKEY>);
-                let flags = flags | unit;
-                call!(RedisModule_RegisterNumericConfig(
-                    ctx,
-                    name,
-                    default,
-                    flags,
-                    min,
-                    max,
-                    Some(get),
-                    Some(set),
-                    None,
-                    this
+                call!(RedisModule_RegisterNumericConfig(ctx, name, default, flags, min, max, get, set, None, this))
+            }
+        };
+        let register_word = |words: &[&CStr]| {
+            let (count, default) = (words.len() as c_int, self.get() as c_int);
+            let mut words: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
+            let values: Vec<_> = (0..count).collect();
+            let get: raw::RedisModuleConfigGetEnumFunc = Some(get_word);
+            let set: raw::RedisModuleConfigSetEnumFunc = Some(set_word);
+            let (words, values) = (words.as_mut_ptr(), values.as_ptr());
+            // SAFETY: as above; there are as many words as values, and both are copied.
+            unsafe {
+                call!(RedisModule_RegisterEnumConfig(
+                    ctx, name, default, flags, words, values, count, get, set, None, this
                 ))
             }
         };
         let status = match self.values {
             Values::Number(min, max) => register_number(min, max, 0),
             Values::Size => register_number(0, i64::MAX, raw::REDISMODULE_CONFIG_MEMORY),
+            Values::Word(words) => register_word(words),
             Values::Fraction => {
                 let default = CString::new(if IS_VALKEY { String::new() } else { self.shown() }).unwrap_or_default();
                 let (default, get, set) = (default.as_ptr(), get_fraction::<IS_VALKEY>, set_fraction::<IS_VALKEY>);
                 // SAFETY: as above; the default ends with a NUL and is copied.
                 unsafe {
                     call!(RedisModule_RegisterStringConfig(ctx, name, default, flags, Some(get), Some(set), None, this))
-                }
-            }
-            Values::Word(words) => {
-                let (count, default) = (words.len() as c_int, self.get() as c_int);
-                let mut words: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
-                let indexes: Vec<_> = (0..count).collect();
-                let (words, indexes) = (words.as_mut_ptr(), indexes.as_ptr());
-                // SAFETY: as above; there are as many words as indexes, and both are copied.
-                unsafe {
-                    call!(RedisModule_RegisterEnumConfig(
-                        ctx,
-                        name,
-                        default,
-                        flags,
-                        words,
-                        indexes,
-                        count,
-                        Some(get_word),
-                        Some(set_word),
-                        None,
-                        this
-                    ))
                 }
             }
         };
