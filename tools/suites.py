@@ -181,7 +181,6 @@ SUITES = {
         "Look for lost items after partitions, kills and false clocks, in 500 histories (or HISTORIES=10) on each of "
         "two servers",
     ),
-    "node": Suite("cd tests/clients/node && node --test", "build-tests wheel-in-python"),
     "memcheck": Suite(
         "cargo test $TESTED --test memcheck",
         about="Look for memory errors and leaks in a server under valgrind",
@@ -238,7 +237,7 @@ SERVERS = os.environ.get("SERVERS", "").split()
 SUITES = {f"on-{name}": on_server(name) for name in SERVERS} | SUITES
 
 GROUPS = {
-    "clients": ["newest-clients", "oldest-clients", "node"],
+    "clients": ["newest-clients", "oldest-clients"],
     "matrix": [f"on-{name}" for name in SERVERS],
     "platforms": [name for name in SUITES if re.match("(on-musl|on-aarch64|library-on)", name)],
 }

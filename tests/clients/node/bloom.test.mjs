@@ -1,20 +1,16 @@
 /**
  * Tests that node-redis' own `client.bf` works with the module as it does with RedisBloom.
  *
- * Every method and option is called over RESP 2 and RESP 3, one by one, in transactions and in pipelines, and must
- * return the type that the client documents. The commands themselves are tested in `tests/server`, and compared with
+ * Every method and option is called over RESP 2 and RESP 3, one by one and in transactions, and must return the type
+ * that the client documents. The commands themselves are tested in `tests/server`, and compared with
  * RedisBloom in `tests/oracle`.
  */
 
 import assert from 'node:assert/strict';
-import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { test } from 'node:test';
 import { inspect } from 'node:util';
-import { createClient, ErrorReply, MultiErrorReply, RESP_TYPES, WatchError } from 'redis';
-import { BINARY_ITEMS, FULL, items, NOT_FOUND, TIGHT } from './filters.mjs';
-import { startServer } from './server.mjs';
-
-// More chunks than any dump here has, so that an endless SCANDUMP fails instead of hanging.
-const MOST_CHUNKS = 1000;
+import { ErrorReply, MultiErrorReply, RESP_TYPES } from 'redis';
+import { connected, FULL, NOT_FOUND, TIGHT } from './shared.mjs';
 
 const WRONG_TYPE = 'WRONGTYPE Operation against a key holding the wrong kind of value';
 
@@ -126,141 +122,31 @@ const WAYS = {
   },
 };
 
-let server;
-before(async () => {
-  server = await startServer();
-});
-after(() => server?.stop());
-
 for (const RESP of [2, 3]) {
-  describe(`RESP ${RESP}`, { timeout: 600_000 }, () => {
-    let client;
-    let bf;
-    let binary; // the same connection, with bulk strings as Buffers, since dumps are not text
-
-    beforeEach(async () => {
-      const socket = { host: '127.0.0.1', port: server.port, reconnectStrategy: false };
-      client = createClient({ socket, RESP });
-      client.on('error', () => {}); // a broken connection also rejects the calls under test
-      await client.connect();
-      await client.flushAll();
-      bf = client.bf;
-      binary = client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer });
-    });
-
-    afterEach(() => client.destroy());
-
-    test('the client offers no method that is not tested here', () => {
-      const offered = Object.getOwnPropertyNames(Object.getPrototypeOf(bf));
-      const methods = offered.filter((name) => name !== name.toUpperCase());
-      assert.deepEqual(new Set(methods), new Set(conversation(RESP, '').map(([method]) => method)));
-    });
-
-    for (const [way, call] of Object.entries(WAYS)) {
-      test(`every method returns what the client documents, called ${way}`, async () => {
-        await bf.reserve('source', TIGHT, 1234);
-        await client.set('string', 'value');
-        const calls = conversation(RESP, (await binary.bf.scanDump('source', 0)).chunk);
-        const replies = await call(client, calls);
-        for (const [index, [method, expected, ...args]] of calls.entries()) {
-          try {
-            check(replies[index], expected);
-          } catch (error) {
-            throw new Error(`${method} ${inspect(args)} returned ${inspect(replies[index])}`, { cause: error });
-          }
-        }
-        for (const [key, rate] of [['filter', TIGHT], ['growing', 0.001]]) {
-          assert.deepEqual(Object.values(await client.sendCommand(['BF.INFO', key, 'ERROR'])).map(Number), [rate]);
-        }
-        assert.equal(await client.get('string'), 'value');
-        assert.equal(await client.exists('missing'), 0);
-      });
-    }
-
-    test('an error in multi().execAsPipeline() rejects it but stops no other call', async () => {
+  for (const [way, call] of Object.entries(WAYS)) {
+    test(`every method returns what the client documents, over RESP ${RESP}, called ${way}`, async (t) => {
+      const client = await connected(t, RESP);
+      await client.bf.reserve('source', TIGHT, 1234);
       await client.set('string', 'value');
-      const multi = client.multi().bf.add('filter', 'a').bf.add('string', 'a').bf.info('missing').bf.add('filter', 'b');
-      await assert.rejects(multi.execAsPipeline(), errorReply(WRONG_TYPE));
-      const replies = await client.multi().bf.mExists('filter', ['a', 'b']).bf.card('filter').execAsPipeline();
-      assert.deepEqual(replies, [[true, true], 2]);
-    });
-
-    test('info comes as the map or array that a type mapping asks for', async () => {
-      await bf.reserve('filter', 0.01, 1000);
-      const entries = Object.entries(await bf.info('filter'));
-      const mapped = (type) => client.withTypeMapping({ [RESP_TYPES.MAP]: type }).bf.info('filter');
-      assert.deepEqual(await mapped(Map), new Map(entries));
-      assert.deepEqual(await mapped(Array), entries.flat());
-    });
-
-    test("info's names stay text for a client that wants bulk strings as Buffers", async () => {
-      await bf.reserve('filter', 0.01, 1000);
-      const mapping = { [RESP_TYPES.BLOB_STRING]: Buffer, [RESP_TYPES.MAP]: Array };
-      const reply = await client.withTypeMapping(mapping).bf.info('filter');
-      assert.deepEqual(
-        reply.filter((_, index) => index % 2 === 0),
-        INFO_NAMES,
-      );
-    });
-
-    for (const key of ['with\0nul', ' ', 'ключ', Buffer.from([0xff, 0xfe])]) {
-      test(`keys such as ${inspect(key)} and items may be any bytes`, async () => {
-        const members = BINARY_ITEMS.filter((_, index) => index % 2 === 0);
-        const others = BINARY_ITEMS.filter((_, index) => index % 2 === 1);
-        await bf.reserve(key, TIGHT, 1000);
-        assert.deepEqual(await bf.mAdd(key, members), members.map(() => true));
-        assert.deepEqual(await bf.mExists(key, members), members.map(() => true));
-        assert.deepEqual(await bf.mExists(key, others), others.map(() => false));
-        assert.deepEqual(await bf.insert(key, others), others.map(() => true));
-        assert.equal(await bf.card(key), BINARY_ITEMS.length);
-      });
-    }
-
-    test('a filter of many megabytes can be copied', async () => {
-      // RedisBloom's chunks hold at most 16 MiB; this filter is larger.
-      const members = items('member', 2000);
-      const asked = [...members, ...items('absent', 2000)];
-      await bf.reserve('original', 0.001, 10_000_000);
-      await bf.mAdd('original', members);
-      let [position, chunks] = [0, 0];
-      for (; chunks < MOST_CHUNKS; chunks++) {
-        const { iterator, chunk } = await binary.bf.scanDump('original', position);
-        assert.ok(Number.isInteger(iterator) && Buffer.isBuffer(chunk));
-        if (iterator === 0) {
-          assert.equal(chunk.length, 0);
-          break;
+      // A dump is not text.
+      const binary = client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer });
+      const calls = conversation(RESP, (await binary.bf.scanDump('source', 0)).chunk);
+      const offered = Object.getOwnPropertyNames(Object.getPrototypeOf(client.bf));
+      const methods = offered.filter((name) => name !== name.toUpperCase());
+      assert.deepEqual(new Set(methods), new Set(calls.map(([method]) => method)));
+      const replies = await call(client, calls);
+      for (const [index, [method, expected, ...args]] of calls.entries()) {
+        try {
+          check(replies[index], expected);
+        } catch (error) {
+          throw new Error(`${method} ${inspect(args)} returned ${inspect(replies[index])}`, { cause: error });
         }
-        assert.equal(await bf.loadChunk('copy', iterator, chunk), 'OK');
-        position = iterator;
       }
-      assert.ok(1 < chunks && chunks < MOST_CHUNKS, `${chunks} chunks`);
-      assert.deepEqual(await bf.mExists('copy', members), members.map(() => true));
-      assert.deepEqual(await bf.mExists('copy', asked), await bf.mExists('original', asked));
-      assert.deepEqual(await bf.info('copy'), await bf.info('original'));
+      for (const [key, rate] of [['filter', TIGHT], ['growing', 0.001]]) {
+        assert.deepEqual(Object.values(await client.sendCommand(['BF.INFO', key, 'ERROR'])).map(Number), [rate]);
+      }
+      assert.equal(await client.get('string'), 'value');
+      assert.equal(await client.exists('missing'), 0);
     });
-
-    test('calls made at once are answered in order', async () => {
-      await bf.reserve('filter', TIGHT, 1000);
-      const members = items('member', 500);
-      const calls = [...members, ...members].map((item) => bf.add('filter', item));
-      const expected = [...members.map(() => true), ...members.map(() => false)];
-      assert.deepEqual(await Promise.all(calls), expected);
-    });
-
-    test('a watched key notices a write but not a read', async () => {
-      await bf.add('filter', 'a');
-      const transaction = () => client.multi().bf.add('filter', 'late').exec();
-
-      await client.watch('filter');
-      await bf.add('filter', 'b');
-      await assert.rejects(transaction(), WatchError);
-      assert.equal(await bf.exists('filter', 'late'), false);
-
-      await client.watch('filter');
-      await bf.mExists('filter', ['a', 'b']);
-      await bf.info('filter');
-      await bf.card('filter');
-      assert.deepEqual(await transaction(), [true]);
-    });
-  });
+  }
 }

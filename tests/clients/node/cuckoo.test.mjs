@@ -1,29 +1,16 @@
 /** Tests that node-redis' own `client.cf` works with both layouts of cuckoo filters as it does with RedisBloom. */
 
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
-import { createClient, RESP_TYPES } from 'redis';
-import { startServer } from './server.mjs';
+import { test } from 'node:test';
+import { RESP_TYPES } from 'redis';
+import { connected } from './shared.mjs';
 
-let server;
-before(async () => {
-  server = await startServer();
-});
-after(() => server?.stop());
-
-const LAYOUTS = ['native', 'classic'];
-
-for (const layout of LAYOUTS) {
+for (const layout of ['native', 'classic']) {
   for (const RESP of [2, 3]) {
-    test(`client.cf, ${layout} filters, RESP${RESP}`, async () => {
-      const client = await createClient({ RESP, url: `redis://127.0.0.1:${server.port}` }).connect();
-      try {
-        await client.flushAll();
-        await client.configSet('bf.cf-layout', layout);
-        await useEveryMethod(client, layout);
-      } finally {
-        client.destroy();
-      }
+    test(`client.cf, ${layout} filters, RESP${RESP}`, async (t) => {
+      const client = await connected(t, RESP);
+      await client.configSet('bf.cf-layout', layout);
+      await useEveryMethod(client, layout);
     });
   }
 }

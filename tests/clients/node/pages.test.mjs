@@ -3,11 +3,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { createClient, RESP_TYPES } from 'redis';
-import { BINARY_ITEMS, FULL, items, NOT_FOUND, TIGHT } from './filters.mjs';
-import { startServer } from './server.mjs';
+import { RESP_TYPES } from 'redis';
+import { BINARY_ITEMS, connected, FULL, items, NOT_FOUND, TIGHT, URL_OF_SERVER } from './shared.mjs';
 
 // The fields that BF.INFO returns only if they are named.
 const FURTHER_FIELDS = ['ERROR', 'TIGHTENING', 'MAXSCALEDCAPACITY', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'WINDOW', 'SLICES', 'REFRESH', 'ROLLING', 'OLDEST'];
@@ -20,12 +19,6 @@ const inNode = (code) =>
     timeout: 30_000,
   });
 
-let server;
-before(async () => {
-  server = await startServer();
-});
-after(() => server?.stop());
-
 /** Returns the blocks of code for node-redis on a page. */
 function codeOn(page) {
   const text = readFileSync(new URL(`../../../${page}`, import.meta.url), 'utf8');
@@ -34,7 +27,7 @@ function codeOn(page) {
 
 /** Runs the code of a page with this server. Returns what it prints. Options in the code take precedence. */
 function printed(code, options = {}) {
-  const here = JSON.stringify({ ...options, url: `redis://127.0.0.1:${server.port}` });
+  const here = JSON.stringify({ ...options, url: URL_OF_SERVER });
   return inNode(
     code.replace(/createClient\((.*?)\)/, (_, own) => `createClient({ ...${here}, ...${own || '{}'} })`),
   );
@@ -61,10 +54,8 @@ for (const [name, code] of [
   ['docs/clients.md, for packed items,', PACKED_CODE],
   ['docs/clients.md, for chunks,', CHUNKS_CODE],
 ]) {
-  test(`the code in ${name} prints what it says, each time`, async () => {
-    const client = await createClient({ url: `redis://127.0.0.1:${server.port}` }).connect();
-    await client.flushAll();
-    client.destroy();
+  test(`the code in ${name} prints what it says, each time`, async (t) => {
+    await connected(t);
     const expected = expectedOutput(code);
     assert.ok(expected[0].length > 0);
     assert.deepEqual([printed(code), printed(code)], expected);
@@ -77,47 +68,34 @@ function packedSend() {
   return new Function('RESP_TYPES', `return ${body}`)(RESP_TYPES);
 }
 
-test('the function in docs/clients.md packs all items and reads all replies', async () => {
-  const send = packedSend();
-  for (const RESP of [2, 3]) {
-    const client = await createClient({ RESP, url: `redis://127.0.0.1:${server.port}` }).connect();
-    try {
-      await client.flushAll();
-      await client.bf.reserve('seen', TIGHT, 10_000);
-      const many = [...BINARY_ITEMS, ...items('item', 1000)];
-      assert.deepEqual(await send(client, ['BF.ADDPACKED', 'seen'], []), []);
-      assert.deepEqual(await send(client, ['BF.ADDPACKED', 'seen', 'NOCREATE'], many), many.map(() => true));
-      assert.deepEqual(await client.bf.mExists('seen', many), many.map(() => true));
-      const asked = [...many, ...items('absent', 1000)];
-      assert.deepEqual(await send(client, ['BF.EXISTSPACKED', 'seen'], asked), asked.map((_, i) => i < many.length));
-      await client.bf.reserve('small', TIGHT, 50, { NONSCALING: true });
-      await assert.rejects(send(client, ['BF.ADDPACKED', 'small'], many), (error) => {
-        assert.equal(error.message, FULL);
-        assert.deepEqual(error.answers, Array(50).fill(true));
-        return true;
-      });
-      await assert.rejects(send(client, ['BF.ADDPACKED', 'none', 'NOCREATE'], many), { message: NOT_FOUND });
-    } finally {
-      client.destroy();
-    }
-  }
-});
+for (const RESP of [2, 3]) {
+  test(`the function in docs/clients.md packs all items and reads all replies, over RESP ${RESP}`, async (t) => {
+    const [send, client] = [packedSend(), await connected(t, RESP)];
+    await client.bf.reserve('seen', TIGHT, 10_000);
+    const many = [...BINARY_ITEMS, ...items('item', 1000)];
+    assert.deepEqual(await send(client, ['BF.ADDPACKED', 'seen'], []), []);
+    assert.deepEqual(await send(client, ['BF.ADDPACKED', 'seen', 'NOCREATE'], many), many.map(() => true));
+    assert.deepEqual(await client.bf.mExists('seen', many), many.map(() => true));
+    const asked = [...many, ...items('absent', 1000)];
+    assert.deepEqual(await send(client, ['BF.EXISTSPACKED', 'seen'], asked), asked.map((_, i) => i < many.length));
+    await client.bf.reserve('small', TIGHT, 50, { NONSCALING: true });
+    await assert.rejects(send(client, ['BF.ADDPACKED', 'small'], many), (error) => {
+      assert.equal(error.message, FULL);
+      assert.deepEqual(error.answers, Array(50).fill(true));
+      return true;
+    });
+    await assert.rejects(send(client, ['BF.ADDPACKED', 'none', 'NOCREATE'], many), { message: NOT_FOUND });
+  });
 
-test('the code in docs/clients.md reads the fields that node-redis does not', async () => {
-  for (const RESP of [2, 3]) {
-    const client = await createClient({ RESP, url: `redis://127.0.0.1:${server.port}` }).connect();
-    try {
-      await client.flushAll();
-      const shown = [printed(FIELDS_CODE, { RESP }), printed(FIELDS_CODE, { RESP })];
-      const expected = [];
-      for (const field of FURTHER_FIELDS) {
-        const reply = await client.sendCommand(['BF.INFO', 'users', field]);
-        expected.push(`${field} ${Object.values(reply)[0]}\n`);
-      }
-      assert.equal(expected[0], 'ERROR 0.001\n');
-      assert.deepEqual(shown, [expected.join(''), expected.join('')]);
-    } finally {
-      client.destroy();
+  test(`the code in docs/clients.md reads the fields that node-redis does not, over RESP ${RESP}`, async (t) => {
+    const client = await connected(t, RESP);
+    const shown = [printed(FIELDS_CODE, { RESP }), printed(FIELDS_CODE, { RESP })];
+    const expected = [];
+    for (const field of FURTHER_FIELDS) {
+      const reply = await client.sendCommand(['BF.INFO', 'users', field]);
+      expected.push(`${field} ${Object.values(reply)[0]}\n`);
     }
-  }
-});
+    assert.equal(expected[0], 'ERROR 0.001\n');
+    assert.deepEqual(shown, [expected.join(''), expected.join('')]);
+  });
+}

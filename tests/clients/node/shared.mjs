@@ -1,4 +1,8 @@
-/** Items, errors and limits that tests of Bloom filters share. */
+/** A client of the server that tests use, and items, errors and limits that they share. */
+
+import { createClient } from 'redis';
+
+export const URL_OF_SERVER = `redis://127.0.0.1:${process.env.PORT}`;
 
 // An error rate so low that the items of a small test have no false positives.
 export const TIGHT = 1e-18;
@@ -21,3 +25,11 @@ export const BINARY_ITEMS = [
 ];
 
 export const items = (prefix, count) => Array.from({ length: count }, (_, number) => `${prefix}:${number}`);
+
+/** Empties the server. Returns a client, which is closed after the test. */
+export async function connected(test, RESP) {
+  const client = await createClient({ RESP, url: URL_OF_SERVER }).connect();
+  test.after(() => client.destroy());
+  await client.flushAll();
+  return client;
+}
