@@ -1,6 +1,6 @@
 """Real clusters on one machine: primaries with their replicas, for tests that move slots and kill servers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import combinations
@@ -126,7 +126,7 @@ class Cluster:
         """Moves the keys of a slot, one by one."""
         slot, source = key_slot(key.encode()), self.primary_of(key)
         while keys := source.client.cluster("GETKEYSINSLOT", slot, 1):
-            migrate(source, to, keys)
+            source.client.migrate(HOST, to.port, keys, 0, PATIENCE * 1000)
 
     def leave_slot(self, key: str, to: Server) -> None:
         """Cancels the move of a slot before any of its keys has moved."""
@@ -196,10 +196,6 @@ class Cluster:
         return next(
             (port for first, last, port in owners_of_slots(server) if first <= slot <= last), None
         )
-
-
-def migrate(source: Server, to: Server, keys: Sequence[str | bytes]) -> None:
-    source.client.migrate(HOST, to.port, list(keys), 0, PATIENCE * 1000)
 
 
 def _migrations(server: Server) -> dict[str, tuple[str, str]]:
