@@ -29,7 +29,6 @@ export SERVERS CLIS
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@tools/suites.py --list
 
 run: build ## Install missing packages, build, and start a server with the module on 127.0.0.1 (PORT=6379)
 	@tools/run.sh $(PORT) $(TARGET)/run $(OXBLOOM_MODULE)
@@ -37,18 +36,12 @@ run: build ## Install missing packages, build, and start a server with the modul
 build: setup-build ## Install missing packages, and build the release library, target/release/liboxbloom.so
 	cargo build --release
 
-# --- Checks. tools/suites.py has the suites ---------------------------------------------------------------------------
+# --- Checks -----------------------------------------------------------------------------------------------------------
 
 # This leaves out the library's statistical tests, which take minutes. `make test` runs them.
 check: lint build-modules $(REDISBLOOM_MODULE) ## Lint, and test the library (without its statistical tests) and the module on one server: takes minutes (ONLY=name for some tests)
 	PROPTEST_CASES=64 cargo test -p oxbloom-filter --all-features -- --skip rates:: --skip adversary:: $(ONLY)
 	cargo test $(TESTED) --test server -- $(ONLY)
-
-test: ## Install missing packages, and run all checks: takes twenty minutes
-	@tools/suites.py --brief
-
-test-%:
-	@tools/suites.py $*
 
 lint: setup-build $(TARGET)/python/installed $(TARGET)/cargo-deny ## Check the format, and look for mistakes
 	tools/lint.sh
@@ -74,6 +67,137 @@ mutants: build-modules $(REDISBLOOM_MODULE) $(TARGET)/mutation-tools/installed #
 	export OXBLOOM_MODULE=$$CARGO_TARGET_DIR/debug/deps/liboxbloom.so && export OXBLOOM_FAULTY_MODULE=$$OXBLOOM_MODULE && \
 	cargo mutants -p oxbloom -p oxbloom-filter --output $(TARGET) $(if $(FILE),--file '$(FILE)',--in-diff $(TARGET)/mutants.diff) $(value OPTIONS) || [ $$? = 3 ]
 	! grep -s . $(TARGET)/mutants.out/missed.txt
+
+# --- Suites of tests --------------------------------------------------------------------------------------------------
+
+# Runs three suites at a time, since each of them waits half of the time, and prints the output of each when it ends.
+# The longest come first, so that they do not run alone in the end. BRIEF leaves out some cases and samples.
+TOGETHER = @$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target
+# With make's flags, rustdoc would warn that it cannot reach make's jobserver.
+RUN := unset MAKEFLAGS MFLAGS; set -eu;
+CLIENTS := test-newest-clients test-oldest-clients
+PYTEST := bin/pytest -q $(if $(BRIEF),-m "not thorough")
+
+test: ## Install missing packages, and run all checks: takes twenty minutes
+	$(TOGETHER) BRIEF=yes lint test-newest-clients test-rust test-on-redis-6.2 test-asan test-on-valkey-9.1 \
+	  test-on-musl test-oldest-clients test-soak test-histories test-memcheck test-instructions test-package test-calculator
+
+test-release: ## As root: run all that a release needs and `make test` leaves out: takes an hour and a half
+	$(TOGETHER) RELEASE=1 lint test-rust test-soak test-histories $(SERVERS:%=test-on-%) $(PLATFORMS:%=test-%) $(CLIENTS) \
+	  test-site test-dist
+
+test-matrix: ## Run the integration tests on five servers (or some, such as SERVERS="redis-6.2 valkey-9.1")
+	$(TOGETHER) $(SERVERS:%=test-on-%)
+
+test-clients: ## Run the tests of the Python package, of client libraries, and of the pages
+	$(TOGETHER) $(CLIENTS)
+
+test-newest-clients: build-tests wheel-in-python setup-servers ## The same, only with the newest versions of Scrapy and redis-py
+	$(RUN) $(TARGET)/python/$(PYTEST) -n 4 --dist loadfile tests/clients
+
+# Only tests of code that uses Scrapy or redis-py, without those that need Crawlee or install the newest versions. The
+# oldest versions use deprecated features of Python.
+FOR_OLDEST := $(addprefix tests/clients/,$(if $(BRIEF),crawling/test_dupefilter*.py crawling/test_deliveries.py,crawling \
+  wheel/test_sharded_filter*.py wheel/test_remote_filter.py) wheel/test_servers.py)
+test-oldest-clients: build-tests wheel-in-python-oldest ## The same, with the oldest supported versions
+	$(RUN) $(TARGET)/python-oldest/$(PYTEST) -n 2 -W ignore::DeprecationWarning \
+	  --ignore tests/clients/crawling/test_crawling_page.py --ignore tests/clients/crawling/test_crawlee.py $(FOR_OLDEST)
+
+# The numbers of forged payloads, of look-ups that measure a rate, of kills, and of writes that fail.
+test-rust: build-tests ## Run the tests of the library and of the module
+	$(RUN) $(if $(BRIEF),PAYLOADS=1000 LOOKUPS=300000 CRASH_ROUNDS=20 WRITES=4) cargo test $(TESTED)
+
+# The tests that need only the module and a server, with fewer crashes, payloads and failing writes.
+test-on-%: build-tests setup-servers
+	$(RUN) export SERVER_BIN=$(if $(filter redis-7.0,$*),redis-server,$(TARGET)/servers/$*); \
+	export CLI_BIN=$(if $(filter $*,$(CLIS)),$(TARGET)/clis/$*,redis-cli) CRASH_ROUNDS=$${ROUNDS:-10} PAYLOADS=1000 WRITES=4; \
+	$$SERVER_BIN --version | grep -i '^$(subst -, server v=,$*)\.'; \
+	cargo test -q $(TESTED) --test server $(if $(BRIEF),,--test faults); \
+	$(TARGET)/python/bin/pytest -q $(addprefix tests/clients/test_,redis_cli.py redis_py.py slot_migration.py)
+
+# Tests the library of a release (but with faults) on servers for musl and, in qemu, for aarch64. Leaves out the tests
+# that preload a library, load RedisBloom, find the commands that only a library with faults has, or measure or limit the
+# memory of a process. Between servers of the same version, files and replicas move in both directions.
+NOT_ON_PLATFORMS := beside:: importing:: memory:: takes_memory_only_as_it_is_used a_script_has_the_present \
+  a_release_has_no_command_that_panics no_other_command other_prefix::the_module_can
+ON_PLATFORM = export OTHER_SERVER_BIN=$(TARGET)/servers/$(1) OTHER_MODULE=$(TARGET)/portable/$(2).so; \
+  $(if $(3),SERVER_BIN=$(3) cargo test -q $(TESTED) --test platforms;) \
+  SERVER_BIN=$$OTHER_SERVER_BIN OXBLOOM_MODULE=$$OTHER_MODULE OXBLOOM_FAULTY_MODULE=$$OTHER_MODULE \
+  cargo test -q $(TESTED) --test server -- $(addprefix --skip ,$(NOT_ON_PLATFORMS))
+test-on-musl: build-tests $(TARGET)/portable/x86_64.so $(TARGET)/servers/redis-7.0-musl-x86_64
+	$(RUN) $(call ON_PLATFORM,redis-7.0-musl-x86_64,x86_64,redis-server) $(if $(BRIEF),panics persistence packed replication)
+
+test-on-musl-aarch64: build-tests $(TARGET)/portable/aarch64.so $(TARGET)/servers/redis-7.0-musl-aarch64
+	$(RUN) $(call ON_PLATFORM,redis-7.0-musl-aarch64,aarch64)
+
+PEERS := redis-7.0=redis-server valkey-9.1=$(TARGET)/servers/valkey-9.1
+test-on-aarch64-%: build-tests setup-servers $(TARGET)/portable/aarch64.so $(TARGET)/servers/%-glibc-aarch64
+	$(RUN) $(call ON_PLATFORM,$*-glibc-aarch64,aarch64,$(patsubst $*=%,%,$(filter $*=%,$(PEERS))))
+
+# Leaves out the statistical tests.
+test-library-on-%: setup-std-%-unknown-linux-gnu $(TARGET)/zig/installed $(TARGET)/%-libraries
+	$(RUN) export PATH=$(TARGET)/zig/bin:$$PATH PROPTEST_CASES=16 CARGO_TARGET_$$(echo $* | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="\
+	  qemu-$*-static $(if $(filter aarch64,$*),-cpu neoverse-n1) -L $(TARGET)/$*-libraries"; \
+	cargo-zigbuild test -q -p oxbloom-filter --tests --target $*-unknown-linux-gnu.2.17 -- \
+	  --skip rates:: --skip adversary:: --skip measured::
+
+PLATFORMS := on-musl on-musl-aarch64 $(addprefix on-aarch64-,redis-7.0 redis-8.0 valkey-9.1) library-on-aarch64 library-on-s390x
+test-platforms: ## Run the tests with musl, on aarch64 in qemu, and those of the library on s390x: takes most of an hour
+	$(TOGETHER) $(PLATFORMS:%=test-%)
+
+# Leaves out the statistical tests, which insert millions of items, and runs an eighth of the cases of the others. Other
+# crates than ours are hard links to the normal build, since building them again would take minutes. An allocation that
+# is too large fails, as with other allocators, instead of aborting the process.
+ASAN := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/tests/asan.sh cargo test --target-dir $(TARGET)/asan $(TESTED)
+test-asan: build-tests ## Look for memory errors and leaks in the library's tests with AddressSanitizer
+	$(RUN) [ -d $(TARGET)/asan ] || ( \
+	  cd $(TARGET) && mkdir asan && cp -al --parents debug/.fingerprint debug/build debug/deps asan && \
+	  rm -rf asan/debug/deps/*oxbloom* asan/debug/.fingerprint/*oxbloom* ); \
+	export PROPTEST_CASES=32 PAYLOADS=300 ASAN_OPTIONS=allocator_may_return_null=1; \
+	$(ASAN) --test promises -- --skip rates:: --skip adversary::; \
+	$(ASAN) --test corpus -- header file chunks forgetting forged
+
+# Debian's server cannot defragment memory, so another one is used.
+SOAK := cargo test $(TESTED) --test soak --
+test-soak: build-tests setup-servers ## Run random commands (SECONDS=60), defragmentation (FILTERS=1000000), removals and windows (OPERATIONS=20000000)
+	$(RUN) $(if $(BRIEF),SECONDS=20 FILTERS=200000 OPERATIONS=4000000 SEED=1;) \
+	$(SOAK) clients $${SECONDS:-60} $${SEED-}; \
+	SERVER_BIN=$(TARGET)/servers/redis-8.2 $(SOAK) defragmentation $${FILTERS:-1000000} $${SEED-}; \
+	for kind in removals windows; do $(SOAK) $$kind $${OPERATIONS:-20000000} $${SEED-}; done
+
+# These two servers synchronize replicas in different ways. The tenth history has Sentinels, which on a busy machine
+# sometimes leave two replicas that follow each other.
+test-histories: build-tests setup-servers ## Look for lost items after partitions, kills and false clocks, in 500 histories (or HISTORIES=10) on each of two servers
+	$(RUN) $(if $(BRIEF),HISTORIES=10 SEED=1;) for server in redis-8.2 valkey-9.1; do \
+	  SERVER_BIN=$(TARGET)/servers/$$server cargo test $(TESTED) --test histories -- $${HISTORIES:-500} $${SEED-}; done
+
+test-memcheck: build-tests ## Look for memory errors and leaks in a server under valgrind
+	$(RUN) cargo test $(TESTED) --test memcheck
+
+test-instructions: build setup-valgrind ## Count the instructions of the main operations
+	$(RUN) cargo bench --bench instructions
+
+test-package: setup-build ## Build the library only from the files that would be published
+	$(RUN) cargo publish --dry-run --allow-dirty -p oxbloom-filter
+
+test-calculator: setup-tests ## Test the parts of the calculator that need no browser
+	$(RUN) node --test tests/site/calculator.test.mjs
+
+test-crash: build-tests ## Kill servers at random moments, 1000 times (or ROUNDS=5000), and look for lost items
+	$(RUN) CRASH_ROUNDS=$${ROUNDS:-1000} cargo test $(TESTED) --test faults crash -- --nocapture
+
+test-simulation: setup-build ## Simulate servers that replicate, restart and fail over, from 20000 seeds (or SEEDS=17..18)
+	$(RUN) SEEDS=$${SEEDS:-20000} cargo test --release -p oxbloom-fuzz --test simulation
+
+test-site: site setup-chromium ## Open all pages of the site in Chromium: takes six minutes
+	$(RUN) npm install --prefix tests/site --no-package-lock --no-audit --no-fund --loglevel=error; \
+	SITE=$(TARGET)/site node --test tests/site/browser.test.mjs
+
+# Installs what `make dist` built in a new Debian with a server.
+test-dist: dist-of-both setup-tests setup-servers $(TARGET)/root-file-system $(TARGET)/servers/redis-7.0-musl-x86_64 ## Install the files of a release on new machines, as users do (as root)
+	$(RUN) shellcheck packaging/*.sh packaging/postinst packaging/prerm; \
+	lintian --fail-on error --allow-root dist/*.deb; \
+	PYTHONPATH=tests/clients:packaging $(TARGET)/python/bin/pytest -q -c tests/clients/pytest.ini tests/dist
 
 # --- The Python package and the site ----------------------------------------------------------------------------------
 

@@ -42,8 +42,6 @@ def test_each_target_of_make_on_the_pages_is_there():
         for target in re.findall(r"(?:`|\$ (?:sudo )?)make ([a-z-]+)", page.read_text())
     }
     rules = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
-    suites = text("tools/suites.py")
-    rules |= {f"test-{name}" for name in re.findall(r'^    "([a-z-]+)": ', suites, re.MULTILINE)}
     assert named - rules == set()
     assert len(named) > 10
 
