@@ -386,5 +386,9 @@ mod tests {
                 assert_eq!(unpack(packed, other), Err(DecodeError::Corrupt), "{unpacked}: {other}");
             }
         }
+        // Copies from before the beginning, and bytes that are missing.
+        for packed in [&b"\x20\x00"[..], b"\x00a\xe0\x02\x01", b"\x00a\xe0\x02", b"\x00a\xe0", b"\x0babcdefghijk"] {
+            assert_eq!(unpack(packed, 12), Err(DecodeError::Corrupt));
+        }
     }
 }

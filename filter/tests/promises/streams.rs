@@ -141,6 +141,38 @@ fn a_damaged_payload_is_rejected() {
     }
 }
 
+/// These are values of payloads, which have no checksum of their own. Each byte is overwritten with bytes that also begin
+/// long, odd and compressed lengths. What is accepted works.
+#[test]
+fn a_forged_payload_is_rejected_or_makes_a_sound_filter() {
+    const MAX_MEMORY: u64 = 1 << 24;
+    for (name, filter) in recorded::filters() {
+        let encoded = payload::encode(&filter).unwrap();
+        let value = &encoded[1..encoded.len() - 10];
+        let mut accepted = 0;
+        let decoded = |forged: &[u8]| {
+            let mut asked = 0;
+            payload::decode_value(forged, &mut |bytes| {
+                asked += bytes;
+                asked <= MAX_MEMORY
+            })
+        };
+        for at in (0..value.len().min(400)).chain((400..value.len()).step_by(997)) {
+            let [before, after] = [&value[..at], &value[at + 1..]];
+            let overwritten = [0, 1, 0x80, 0x81, 0x82, 0xc3, 0xc4, 0xff].map(|byte| [before, &[byte], after].concat());
+            let others = [[before, after].concat(), [before, &value[at / 2..]].concat()];
+            for mut filter in overwritten.iter().chain(&others).filter_map(|forged| decoded(forged).ok()) {
+                filter.contains("absent");
+                filter.insert("item").ok();
+                let again = payload::decode(&payload::encode(&filter).unwrap(), &mut |_| true);
+                assert!(again.is_ok_and(|again| again == filter), "{name}: byte {at}");
+                accepted += 1;
+            }
+        }
+        assert!(accepted > 0, "{name}");
+    }
+}
+
 /// Returns a filter of a layout that has these bits or slots, in a layer that may be larger.
 fn with_content(layout: Layout, content: &[u8]) -> Filter {
     let capacity = NonZeroU64::new(content.len() as u64).unwrap();
