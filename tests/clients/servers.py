@@ -12,7 +12,6 @@ The servers listen on free loopback ports, keep their files in temporary folders
 
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -114,16 +113,17 @@ class Server:
         module: str | None,
         *options: str,
         configuration: Path | None = None,
+        program: str = SERVER,
         beside: tuple[int, ...] = (),
     ) -> None:
         """Starts a server. `beside` has the distances from its port to the other ports that it uses."""
         self.log = folder / "server.log"
-        program = [shutil.which(SERVER) or SERVER, *([str(configuration)] if configuration else [])]
+        files = [str(configuration)] if configuration else []
         options = ("--save", "", "--bind", HOST, "--dir", str(folder), *options)
         options += ("--loadmodule", str(Path(module).resolve())) if module else ()
         for _ in range(ATTEMPTS):
             self.port = free_port(*beside)
-            self.command = [*program, "--port", str(self.port), *options]
+            self.command = [program, *files, "--port", str(self.port), *options]
             self.url = f"redis://{HOST}:{self.port}"
             self.client = redis.Redis(HOST, self.port, protocol=2, socket_timeout=PATIENCE)
             if self._comes_up():
@@ -189,9 +189,9 @@ def start(stack: ExitStack, module: str | None, *options: str, **more: Any) -> S
 
 
 @contextmanager
-def running(module: str | None = None, *options: str) -> Iterator[Server]:
+def running(module: str | None = None, *options: str, **more: Any) -> Iterator[Server]:
     with ExitStack() as stack:
-        yield start(stack, module, *options)
+        yield start(stack, module, *options, **more)
 
 
 def set_clock(server: Server, seconds: int) -> None:

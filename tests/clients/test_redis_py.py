@@ -1,231 +1,172 @@
-"""Tests that redis-py's own ``client.bf()`` works with the module as it does with RedisBloom.
+"""Tests that redis-py's own ``client.bf()`` and ``client.cf()`` get from the module what they get from RedisBloom.
 
 Every method and keyword argument is called over RESP2 and RESP3, with legacy and with unified responses, one by one, in
-pipelines and with asyncio, and must return the type that the client documents for that mode. The commands themselves
-are tested in `tests/server`, and compared with RedisBloom in `tests/oracle`.
+transactions and with asyncio. The results must have the same types and values with both layouts, except for the figures
+in which native filters differ. The commands themselves are tested in `tests/server`.
 """
 
 import asyncio
 import inspect
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import redis
 import redis.asyncio
-from redis.commands.bf import BFInfo
-from redis.commands.bf.commands import BFCommands
+from redis.commands.bf.commands import BFCommands, CFCommands
 from redis.exceptions import ResponseError
-from servers import HOST, Server, server_version
+from servers import HOST, OXBLOOM, REDISBLOOM, Server, running, server_version
 
-WRONG_TYPE = ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
-NOT_FOUND = ResponseError("not found")
-FULL = ResponseError("non scaling filter is full")
-
+FAMILIES = {"bf": BFCommands, "cf": CFCommands}
 # An error rate so low that the items of a small test have no false positives.
-TIGHT = 1e-18
-
-# Servers before 7.0 have neither booleans nor maps for modules, whatever protocol the client uses.
-SPEAKS_RESP3 = server_version() >= (7, 0)
-
-
-class Mode(NamedTuple):
-    """The protocol of a client, and the form of its responses."""
-
-    protocol: int | None
-    legacy: bool
-
-    @property
-    def options(self) -> dict:
-        return {"protocol": self.protocol, "legacy_responses": self.legacy}
-
-    def flag(self, value: int) -> int:
-        """Returns a flag for an item: an int in RESP2, a bool in RESP3."""
-        return value if self.protocol == 2 or not SPEAKS_RESP3 else bool(value)
-
-    def flags(self, *values: int) -> list[int]:
-        return [self.flag(value) for value in values]
-
-    @property
-    def info(self) -> type:
-        if self == (3, True):
-            return dict if SPEAKS_RESP3 else list
-        return BFInfo
-
-
-MODES = [Mode(protocol, legacy) for protocol in (2, 3, None) for legacy in (True, False)]
-
-
-def mode_name(mode: Mode) -> str:
-    return f"RESP{mode.protocol or '-default'}-{'legacy' if mode.legacy else 'unified'}"
-
-
-each_mode = pytest.mark.parametrize("mode", MODES, ids=mode_name)
-
-
-class Info(NamedTuple):
-    """The reply to BF.INFO, without the size."""
-
-    capacity: int
-    filters: int
-    items: int
-    expansion: int | None
-
-
-INFO_KEYS = [
-    b"Capacity",
-    b"Size",
-    b"Number of filters",
-    b"Number of items inserted",
-    b"Expansion rate",
-]
-
-
-def read_info(reply: BFInfo | dict | list) -> Info:
-    if isinstance(reply, BFInfo):
-        names = ["capacity", "size", "filterNum", "insertedNum", "expansionRate"]
-        capacity, size, *others = (reply[name] for name in names)
-    else:
-        fields = reply if isinstance(reply, dict) else dict(zip(*[iter(reply)] * 2, strict=True))
-        assert list(fields) == INFO_KEYS
-        capacity, size, *others = fields.values()
-    assert type(size) is int
-    assert size > 0
-    return Info(capacity, *others)
-
-
-def typed(reply: Any) -> Any:
-    """Returns a reply together with its types, since 1 == True in Python."""
-    if isinstance(reply, (list, tuple)):
-        return [typed(element) for element in reply]
-    if isinstance(reply, ResponseError):
-        return ResponseError, str(reply)
-    return type(reply), reply
+TIGHT = 1e-9
+# The fields of `info` that differ in native filters. With RESP3, `info` may be a dictionary.
+NATIVE_FIGURES = {"size", b"Size"}
+NATIVE_FIGURES_OF_CUCKOO = {
+    *("filterNum", "deletedNum", b"Number of filters", b"Number of items deleted"),
+}
 
 
 class Call(NamedTuple):
-    """A call of a method, and what it must return or raise."""
-
+    family: str
     method: str
     arguments: tuple
     options: dict
-    returns: Any
 
-    def on(self, bf: Any) -> Any:
-        return getattr(bf, self.method)(*self.arguments, **self.options)
-
-    def check(self, reply: Any, mode: Mode) -> None:
-        if isinstance(self.returns, Info):
-            assert type(reply) is mode.info, self
-            reply = read_info(reply)
-        elif self.returns == [int, bytes]:
-            reply = [type(part) for part in reply]
-        assert typed(reply) == typed(self.returns), self
+    def on(self, client: Any) -> Any:
+        return getattr(getattr(client, self.family)(), self.method)(*self.arguments, **self.options)
 
 
-def call(method: str, *arguments: Any, returns: Any, **options: Any) -> Call:
-    return Call(method, arguments, options, returns)
+def bf(method: str, *arguments: Any, **options: Any) -> Call:
+    return Call("bf", method, arguments, options)
 
 
-def conversation(mode: Mode, header: bytes) -> list[Call]:
-    """Returns calls for a server with an empty filter `source`, which has this header, and a string."""
-    flag, flags = mode.flag, mode.flags
-    binary = b"\xff\0"
+def cf(method: str, *arguments: Any, **options: Any) -> Call:
+    return Call("cf", method, arguments, options)
+
+
+def conversation(headers: dict[str, bytes]) -> list[Call]:
+    """Returns calls for a server with a string, and with an empty filter `source` of each family, which has a header."""
     return [
-        call("create", "filter", TIGHT, 1000, expansion=4, returns=True),
-        call("create", "filter", 0.5, 7, returns=ResponseError("item exists")),
-        call("info", "filter", returns=Info(1000, 1, 0, 4)),
-        call("add", "filter", "a", returns=flag(1)),
-        call("add", "filter", "a", returns=flag(0)),
-        call("madd", "filter", "a", binary, returns=flags(0, 1)),
-        call("insert", "filter", ["a", "b", "b"], capacity=7, returns=flags(0, 1, 0)),
-        call("insert", "filter", ["a"], noCreate=True, returns=flags(0)),
-        call("exists", "filter", binary, returns=flag(1)),
-        call("exists", "filter", "absent", returns=flag(0)),
-        call("mexists", "filter", "a", "absent", "b", returns=flags(1, 0, 1)),
-        call("card", "filter", returns=3),
-        call("info", "filter", returns=Info(1000, 1, 3, 4)),
-        call("reserve", "full", TIGHT, 3, noScale=True, returns=True),
-        call("madd", "full", "a", "b", "a", "c", "d", returns=[*flags(1, 1, 0, 1), FULL]),
-        call("insert", "full", ["b", "d", "b"], returns=[*flags(0), FULL]),
-        call("add", "full", "d", returns=FULL),
-        call("info", "full", returns=Info(3, 1, 3, None)),
-        call("add", "default", "a", returns=flag(1)),
-        call("info", "default", returns=Info(100, 1, 1, 2)),
-        call("insert", "growing", ["a"], capacity=50, error=0.001, expansion=3, returns=flags(1)),
-        call("info", "growing", returns=Info(50, 1, 1, 3)),
-        call("insert", "fixed", ["a"], noScale=True, returns=flags(1)),
-        call("info", "fixed", returns=Info(100, 1, 1, None)),
-        call("scandump", "source", 0, returns=[int, bytes]),
-        call("loadchunk", "copy", 1, header, returns=b"OK"),
-        call("info", "copy", returns=Info(1234, 1, 0, 2)),
-        call("exists", "missing", "a", returns=flag(0)),
-        call("mexists", "missing", "a", "b", returns=flags(0, 0)),
-        call("card", "missing", returns=0),
-        call("insert", "missing", ["a"], noCreate=True, returns=NOT_FOUND),
-        call("info", "missing", returns=NOT_FOUND),
-        call("scandump", "missing", 0, returns=NOT_FOUND),
-        call("loadchunk", "missing", 2, b"data", returns=NOT_FOUND),
-        call("create", "string", 0.01, 10, returns=WRONG_TYPE),
-        call("add", "string", "a", returns=WRONG_TYPE),
-        call("madd", "string", "a", "b", returns=WRONG_TYPE),
-        call("insert", "string", ["a"], returns=WRONG_TYPE),
-        call("card", "string", returns=WRONG_TYPE),
-        call("info", "string", returns=WRONG_TYPE),
+        bf("create", "filter", TIGHT, 1000, expansion=4),
+        bf("create", "filter", 0.5, 7),
+        bf("info", "filter"),
+        bf("add", "filter", "a"),
+        bf("add", "filter", "a"),
+        bf("madd", "filter", "a", b"\xff\0"),
+        bf("insert", "filter", ["a", "b", "b"], capacity=7),
+        bf("insert", "filter", ["a"], noCreate=True),
+        bf("exists", "filter", b"\xff\0"),
+        bf("exists", "filter", "absent"),
+        bf("mexists", "filter", "a", "absent", "b"),
+        bf("card", "filter"),
+        bf("info", "filter"),
+        bf("reserve", "full", TIGHT, 3, noScale=True),
+        bf("madd", "full", "a", "b", "a", "c", "d"),
+        bf("insert", "full", ["b", "d", "b"]),
+        bf("add", "full", "d"),
+        bf("info", "full"),
+        bf("add", "default", "a"),
+        bf("info", "default"),
+        bf("insert", "growing", ["a"], capacity=50, error=0.001, expansion=3),
+        bf("info", "growing"),
+        bf("insert", "fixed", ["a"], noScale=True),
+        bf("info", "fixed"),
+        bf("scandump", "source bf", 0),
+        bf("loadchunk", "copy bf", 1, headers["bf"]),
+        bf("info", "copy bf"),
+        bf("exists", "missing", "a"),
+        bf("mexists", "missing", "a", "b"),
+        bf("card", "missing"),
+        bf("insert", "missing", ["a"], noCreate=True),
+        bf("info", "missing"),
+        bf("scandump", "missing", 0),
+        bf("loadchunk", "missing", 2, b"data"),
+        bf("create", "string", 0.01, 10),
+        bf("add", "string", "a"),
+        bf("madd", "string", "a", "b"),
+        bf("insert", "string", ["a"]),
+        bf("info", "string"),
+        cf("create", "key", 1000, expansion=2, bucket_size=4, max_iterations=50),
+        cf("reserve", "other", 1000),
+        cf("add", "key", "apple"),
+        cf("add", "key", "apple"),
+        cf("addnx", "key", "apple"),
+        cf("addnx", "key", "pear"),
+        cf("insert", "key", ["plum", "plum"], capacity=1000),
+        cf("insert", "created", ["plum"]),
+        cf("insertnx", "key", ["plum", "fig"], nocreate=True),
+        cf("insertnx", "created", ["plum", "fig"], capacity=1000),
+        cf("exists", "key", "fig"),
+        cf("exists", "absent", "fig"),
+        cf("mexists", "key", "fig", "quince"),
+        cf("count", "key", "apple"),
+        cf("count", "key", "quince"),
+        cf("delete", "key", "apple"),
+        cf("delete", "key", "quince"),
+        cf("info", "key"),
+        cf("create", "small", 4, expansion=0),
+        cf("insert", "small", ["apple"]),
+        cf("scandump", "key", 0),
+        cf("loadchunk", "absent", 2, b"data"),
+        cf("delete", "absent", "apple"),
+        cf("info", "absent"),
+        cf("create", "key", 1000),
+        cf("create", "new", 1),
+        cf("insert", "absent", ["apple"], capacity=1000, nocreate=True),
     ]
 
 
 def test_every_method_and_argument_of_the_client_is_tested_here():
-    methods = {name: method for name, method in vars(BFCommands).items() if name[0] != "_"}
-    offered = {
-        (name, parameter.name)
-        for name, method in methods.items()
-        for parameter in inspect.signature(method).parameters.values()
-        if parameter.default is None
-    }
-    calls = conversation(MODES[0], b"")
-    assert methods.keys() == {each.method for each in calls}
-    # `reserve` is another name of `create`.
-    called = {(each.method, name) for each in calls for name in each.options}
-    assert called == offered - {("reserve", "expansion"), ("create", "noScale")}
+    calls = conversation({"bf": b""})
+    for family, commands in FAMILIES.items():
+        methods = {name: method for name, method in vars(commands).items() if name[0] != "_"}
+        # `reserve` is another name of `create`.
+        offered = {
+            (method.__name__, parameter.name)
+            for method in methods.values()
+            for parameter in inspect.signature(method).parameters.values()
+            if parameter.default is None
+        }
+        ours = [each for each in calls if each.family == family]
+        called = {(methods[each.method].__name__, name) for each in ours for name in each.options}
+        assert called == offered
+        assert {each.method for each in ours} == methods.keys()
 
 
 # The ways to call methods. Each returns the replies to calls on a server.
 
 
-def one_by_one(server: Server, mode: Mode, calls: list[Call]) -> list[Any]:
+def one_by_one(server: Server, options: dict, calls: list[Call]) -> list[Any]:
     def reply(call: Call) -> Any:
         try:
-            return call.on(client.bf())
+            return call.on(client)
         except ResponseError as error:
             return error
 
-    with redis.Redis(HOST, server.port, **mode.options) as client:
-        return [reply(call) for call in calls]
+    with redis.Redis(HOST, server.port, **options) as client:
+        return list(map(reply, calls))
 
 
-def in_a_pipeline(
-    server: Server, mode: Mode, calls: list[Call], *, transaction: bool = False
-) -> list[Any]:
+def in_a_transaction(server: Server, options: dict, calls: list[Call]) -> list[Any]:
     with (
-        redis.Redis(HOST, server.port, **mode.options) as client,
-        client.pipeline(transaction=transaction) as pipeline,
+        redis.Redis(HOST, server.port, **options) as client,
+        client.pipeline() as pipeline,
     ):
         for call in calls:
-            call.on(pipeline.bf())
+            call.on(pipeline)
         return pipeline.execute(raise_on_error=False)
 
 
-def in_a_transaction(server: Server, mode: Mode, calls: list[Call]) -> list[Any]:
-    return in_a_pipeline(server, mode, calls, transaction=True)
-
-
-def with_asyncio(server: Server, mode: Mode, calls: list[Call]) -> list[Any]:
+def with_asyncio(server: Server, options: dict, calls: list[Call]) -> list[Any]:
     async def replies() -> list[Any]:
-        async with redis.asyncio.Redis(host=HOST, port=server.port, **mode.options) as client:
+        async with redis.asyncio.Redis(host=HOST, port=server.port, **options) as client:
             found = []
             for call in calls:
                 try:
-                    found.append(await call.on(client.bf()))
+                    found.append(await call.on(client))
                 except ResponseError as error:
                     found.append(error)
             return found
@@ -233,50 +174,78 @@ def with_asyncio(server: Server, mode: Mode, calls: list[Call]) -> list[Any]:
     return asyncio.run(replies())
 
 
-def in_a_pipeline_of_asyncio(server: Server, mode: Mode, calls: list[Call]) -> list[Any]:
-    async def replies() -> list[Any]:
-        async with (
-            redis.asyncio.Redis(host=HOST, port=server.port, **mode.options) as client,
-            client.pipeline() as pipeline,
-        ):
-            for call in calls:
-                call.on(pipeline.bf())
-            return await pipeline.execute(raise_on_error=False)
+@pytest.fixture(scope="module")
+def redisbloom() -> Iterator[Server]:
+    with running(REDISBLOOM, program="redis-server") as server:
+        yield server
 
-    return asyncio.run(replies())
+
+@pytest.fixture(scope="module", params=["native", "classic"])
+def layout(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def running_server(layout: str) -> Iterator[Server]:
+    layouts = ("bf-layout", layout, "cf-layout", layout)
+    with running(None, "--loadmodule", str(Path(OXBLOOM).resolve()), *layouts) as server:
+        yield server
+
+
+# Servers before 7.0 have neither booleans nor maps for modules, whatever protocol the client uses.
+each_mode = pytest.mark.parametrize(
+    "options",
+    [
+        {"protocol": protocol, "legacy_responses": legacy}
+        for protocol, legacy in product((2, 3, None), (True, False))
+        if protocol == 2 or server_version() >= (7, 0)
+    ],
+    ids=str,
+)
+
+
+def shown(call: Call, reply: Any, layout: str) -> str:
+    """Returns a reply with its type, without what may differ between the modules."""
+    if call.method == "scandump" and isinstance(reply, (list, tuple)):
+        return repr([type(part) for part in reply])
+    if call.method == "info" and not isinstance(reply, Exception):
+        fields = reply if isinstance(reply, dict) else vars(reply)
+        differ = NATIVE_FIGURES | (NATIVE_FIGURES_OF_CUCKOO if call.family == "cf" else set())
+        same = {name: fields[name] for name in fields if layout == "classic" or name not in differ}
+        return f"{type(reply)} {list(fields)} {same}"
+    return repr(reply)
 
 
 @pytest.mark.parametrize(
-    "way",
-    [one_by_one, in_a_pipeline, in_a_transaction, with_asyncio, in_a_pipeline_of_asyncio],
-    ids=lambda way: way.__name__,
+    "way", [one_by_one, in_a_transaction, with_asyncio], ids=lambda way: way.__name__
 )
 @each_mode
-def test_every_method_returns_what_the_client_documents(server, mode, way):
-    client = server.client
-    client.execute_command("BF.RESERVE", "source", TIGHT, 1234)
-    client.set("string", "value")
-    calls = conversation(mode, client.execute_command("BF.SCANDUMP", "source", 0)[1])
-    for call, reply in zip(calls, way(server, mode, calls), strict=True):
-        call.check(reply, mode)
-    assert client.execute_command("BF.INFO", "filter", "ERROR") == [b"1e-18"]
-    assert client.execute_command("BF.INFO", "growing", "ERROR") == [b"0.001"]
-    assert client.get("string") == b"value"
+def test_all_methods_return_what_they_return_with_redisbloom(
+    server, redisbloom, layout, options, way
+):
+    replies = []
+    for each in (server, redisbloom):
+        client = each.client
+        client.flushall()
+        client.set("string", "value")
+        client.execute_command("BF.RESERVE", "source bf", TIGHT, 1234)
+        calls = conversation({"bf": client.execute_command("BF.SCANDUMP", "source bf", 0)[1]})
+        replies.append(way(each, options, calls))
+    for call, ours, theirs in zip(calls, *replies, strict=True):
+        assert shown(call, ours, layout) == shown(call, theirs, layout), call
 
 
-@pytest.mark.parametrize("decode", [False, True])
+# A client that decodes replies also decodes the chunks of cuckoo filters, which breaks them.
+@pytest.mark.parametrize(("family", "decode"), [("bf", False), ("bf", True), ("cf", False)])
 @each_mode
-def test_a_filter_is_copied_as_bytes_also_by_a_client_that_decodes(server, mode, decode):
-    with redis.Redis(HOST, server.port, decode_responses=decode, **mode.options) as client:
-        bf = client.bf()
-        bf.insert("source", ["ключ"], capacity=10_000, error=TIGHT)
-        info = bf.info("source")
-        names = info if isinstance(info, dict) else [] if isinstance(info, BFInfo) else info[::2]
-        assert all(isinstance(name, str) is decode for name in names)
-        position, data = bf.scandump("source", 0)
+def test_a_filter_is_copied_as_bytes_also_by_a_client_that_decodes(server, options, family, decode):
+    with redis.Redis(HOST, server.port, decode_responses=decode, **options) as client:
+        commands = getattr(client, family)()
+        commands.insert("source", ["ключ"], capacity=10_000)
+        position, data = commands.scandump("source", 0)
         while position:
-            assert typed(bf.loadchunk("copy", position, data)) == typed("OK" if decode else b"OK")
-            position, data = bf.scandump("source", position)
             assert type(data) is bytes
-        assert typed([position, data]) == typed([0, b""])
-        assert typed(bf.mexists("copy", "ключ", "absent")) == typed(mode.flags(1, 0))
+            assert commands.loadchunk("copy", position, data) == ("OK" if decode else b"OK")
+            position, data = commands.scandump("source", position)
+        assert not data
+        assert list(map(bool, commands.mexists("copy", "ключ", "absent"))) == [True, False]

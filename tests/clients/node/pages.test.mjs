@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { RESP_TYPES } from 'redis';
-import { BINARY_ITEMS, connected, FULL, items, NOT_FOUND, TIGHT, URL_OF_SERVER } from './shared.mjs';
+import { BINARY_ITEMS, connected, FULL, items, NOT_FOUND, PORT, TIGHT, urlOf } from './shared.mjs';
 
 // The fields that BF.INFO returns only if they are named.
 const FURTHER_FIELDS = ['ERROR', 'TIGHTENING', 'MAXSCALEDCAPACITY', 'SEED', 'LAYOUT', 'FILL', 'FPR', 'ESTIMATED', 'WINDOW', 'SLICES', 'REFRESH', 'ROLLING', 'OLDEST'];
@@ -27,7 +27,7 @@ function codeOn(page) {
 
 /** Runs the code of a page with this server. Returns what it prints. Options in the code take precedence. */
 function printed(code, options = {}) {
-  const here = JSON.stringify({ ...options, url: URL_OF_SERVER });
+  const here = JSON.stringify({ ...options, url: urlOf(PORT) });
   return inNode(
     code.replace(/createClient\((.*?)\)/, (_, own) => `createClient({ ...${here}, ...${own || '{}'} })`),
   );

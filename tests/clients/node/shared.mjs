@@ -1,11 +1,12 @@
-/** A client of the server that tests use, and items, errors and limits that they share. */
+/** The servers that tests use, and items, errors and limits that they share. */
 
 import { createClient } from 'redis';
 
-export const URL_OF_SERVER = `redis://127.0.0.1:${process.env.PORT}`;
+export const { PORT, PORT_OF_REDISBLOOM } = process.env;
+export const urlOf = (port) => `redis://127.0.0.1:${port}`;
 
 // An error rate so low that the items of a small test have no false positives.
-export const TIGHT = 1e-18;
+export const TIGHT = 1e-9;
 
 export const FULL = 'ERR non scaling filter is full';
 export const NOT_FOUND = 'ERR not found';
@@ -26,9 +27,9 @@ export const BINARY_ITEMS = [
 
 export const items = (prefix, count) => Array.from({ length: count }, (_, number) => `${prefix}:${number}`);
 
-/** Empties the server. Returns a client, which is closed after the test. */
-export async function connected(test, RESP) {
-  const client = await createClient({ RESP, url: URL_OF_SERVER }).connect();
+/** Empties a server. Returns a client, which is closed after the test. */
+export async function connected(test, RESP, port = PORT) {
+  const client = await createClient({ RESP, url: urlOf(port) }).connect();
   test.after(() => client.destroy());
   await client.flushAll();
   return client;
