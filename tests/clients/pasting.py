@@ -117,6 +117,10 @@ class Shell:
         errors = self.errors.read_text(errors="replace")[-5000:]
         pytest.fail(f"{''.join(code)}\n{lines}\n{errors}", pytrace=False)
 
+    def text(self, *code: str) -> str:
+        """Pastes code, and returns what it prints."""
+        return "\n".join(self.paste(*code))
+
     def end(self) -> None:
         """Kills the shell, and all processes in its process group."""
         with suppress(ProcessLookupError):

@@ -12,6 +12,7 @@ import pytest
 import redis
 from pasting import Shell
 from servers import (
+    BESIDE,
     HOST,
     OXBLOOM,
     REDISBLOOM,
@@ -19,13 +20,11 @@ from servers import (
     WITHIN,
     Server,
     free_port,
-    running,
-    server_version,
     wait_until,
 )
 
 PAGE = pages.page("beside.md")
-BESIDE = ("--loadmodule", REDISBLOOM, "--loadmodule", OXBLOOM, "prefix", "OX")
+BOTH = ("--loadmodule", *BESIDE)
 WITHOUT_PREFIX = ("--loadmodule", OXBLOOM)
 ONLY_REDISBLOOM = ("--loadmodule", REDISBLOOM)
 
@@ -112,11 +111,11 @@ def log_of_exit(folder: Path, *options: str) -> str:
 def test_the_way_back_loses_what_the_page_says_and_nothing_else(tmp_path: Path) -> None:
     lines = [line for block in pages.blocks(PAGE, "text")[1:] for line in block.splitlines()]
     no_such_type, critical = lines
-    with server_in(tmp_path, *BESIDE) as client:
+    with server_in(tmp_path, *BOTH) as client:
         client.execute_command("TOPK.RESERVE", "top", 5)
         rewrite(client, as_commands=False)
     assert no_such_type in log_of_exit(tmp_path, *WITHOUT_PREFIX)
-    with server_in(tmp_path, *BESIDE) as client:
+    with server_in(tmp_path, *BOTH) as client:
         client.delete("top")
         for command in (
             "OXBF.RESERVE classic 0.01 100 LAYOUT classic",
@@ -132,7 +131,7 @@ def test_the_way_back_loses_what_the_page_says_and_nothing_else(tmp_path: Path) 
             client.execute_command(*command.split())
         rewrite(client, as_commands=True)
     assert "nknown command 'OX" in log_of_exit(tmp_path, *WITHOUT_PREFIX)
-    with server_in(tmp_path, *BESIDE) as client:
+    with server_in(tmp_path, *BOTH) as client:
         rewrite(client, as_commands=False)
     assert re.search("no matching module (type )?'ox", log_of_exit(tmp_path, *ONLY_REDISBLOOM))
     with server_in(tmp_path, *WITHOUT_PREFIX) as client:
@@ -147,17 +146,3 @@ def test_the_way_back_loses_what_the_page_says_and_nothing_else(tmp_path: Path) 
         client.execute_command("BF.RESERVE", "valkey", "0.01", 100, "LAYOUT", "valkey")
         rewrite(client, as_commands=True)
     assert "'BF.LOAD'" in log_of_exit(tmp_path, *ONLY_REDISBLOOM)
-
-
-@pytest.mark.skipif(server_version() < (7, 0), reason="no settings in CONFIG")
-def test_the_table_has_the_names_on_the_server():
-    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| (`[^|]+) \|$", PAGE, re.MULTILINE)
-    assert len(rows) >= 6
-    with running(REDISBLOOM, "--loadmodule", OXBLOOM, "prefix", "OX") as server:
-        client = server.client
-        assert {module[b"name"] for module in client.module_list()} == {b"bf", b"oxbf"}
-        assert client.config_get("oxbf.error-rate")
-        client.execute_command("OXBF.RESERVE", "bloom", 0.01, 100, "LAYOUT", "classic")
-        client.execute_command("OXCF.RESERVE", "cuckoo", 100, "LAYOUT", "classic")
-        for key in ("bloom", "cuckoo"):
-            assert f"`{client.type(key).decode()}`" in PAGE

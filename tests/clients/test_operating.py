@@ -36,26 +36,6 @@ def blocks(heading: str, language: str = "sh") -> list[str]:
     return pages.blocks(pages.section(PAGE, heading), language)
 
 
-class Reader:
-    """A reader with one shell, who starts with the first commands of the page. All others need them."""
-
-    def __init__(self, server: Server, folder: Path) -> None:
-        self.ports = {"NEW_PORT": free_port(), "CHECK_PORT": free_port()}
-        settings = {
-            "PORT=6379": f"PORT={server.port}",
-            "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
-            "BACKUP=/var/backups/redis": f"BACKUP={folder / 'backup'}",
-            "NEW_DIR=/var/lib/redis-new": f"NEW_DIR={folder / 'new'}",
-            "NEW_PORT=6380": f"NEW_PORT={self.ports['NEW_PORT']}",
-            "CHECK_PORT=6390": f"CHECK_PORT={self.ports['CHECK_PORT']}",
-        }
-        self.shell = Shell(folder, PAGE, settings, serves=[server.port, *self.ports.values()])
-
-    def types(self, *commands: str) -> str:
-        """Types commands. Returns what they print."""
-        return "\n".join(self.shell.paste(*commands))
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
     with running(OXBLOOM, "--repl-diskless-sync-delay", "0") as server:
@@ -68,11 +48,20 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def reader(server: Server, tmp_path: Path) -> Iterator[Reader]:
-    reader = Reader(server, tmp_path)
-    with reader.shell:
-        reader.types(*pages.blocks(reader.shell.page.split("\n## ")[0]))
-        yield reader
+def reader(server: Server, tmp_path: Path) -> Iterator[Shell]:
+    """Starts a shell with the first commands of the page, which all others need."""
+    new, check = free_port(), free_port()
+    settings = {
+        "PORT=6379": f"PORT={server.port}",
+        "OXBLOOM=/usr/local/lib/redis/modules/liboxbloom.so": f"OXBLOOM={Path(OXBLOOM).resolve()}",
+        "BACKUP=/var/backups/redis": f"BACKUP={tmp_path / 'backup'}",
+        "NEW_DIR=/var/lib/redis-new": f"NEW_DIR={tmp_path / 'new'}",
+        "NEW_PORT=6380": f"NEW_PORT={new}",
+        "CHECK_PORT=6390": f"CHECK_PORT={check}",
+    }
+    with Shell(tmp_path, PAGE, settings, serves=[server.port, new, check]) as shell:
+        shell.paste(*pages.blocks(shell.page.split("\n## ")[0]))
+        yield shell
 
 
 def rejects(server: Server, *command: str) -> None:
@@ -87,7 +76,7 @@ def figures_of(server: Server) -> dict[str, str]:
 
 def test_the_page_explains_all_figures_that_the_server_reports_and_no_others(reader):
     (command,) = blocks("What to watch")
-    shown = figures(reader.types(command))
+    shown = figures(reader.text(command))
     assert shown["bf_filters"] == "3"
     section = PAGE[PAGE.index("## What to watch") : PAGE.index("When to wake someone")]
     explained = re.findall(r"^\| `(bf_\w+)` \|", section, re.MULTILINE)
@@ -114,35 +103,6 @@ def test_the_version_and_the_last_rejection_are_as_shown(server):
     assert stable(shown["bf_last_rejection"]) == stable(example)
     rejects(server, "BF.INFO", "a=b")
     assert "'a~b'" in figures_of(server)["bf_last_rejection"]
-
-
-def test_the_other_names_of_figures_are_those_of_the_table(server):
-    shown = figures_of(server)
-    rows = re.findall(r"^\| `(bf_bloom_\w+)` \| `(bf_\w+)` \|", PAGE, re.MULTILINE)
-    assert len(rows) == 4
-    for name, other in rows:
-        assert shown[name] == shown[other] != "0"
-    keys = ["seen", "counts", "full"]
-    capacities = [server.client.execute_command("BF.INFO", key, "CAPACITY")[0] for key in keys]
-    assert int(shown["bf_bloom_capacity_across_objects"]) == sum(capacities)
-
-
-def test_figures_that_the_exporter_knows_have_the_form_that_it_reads(server):
-    """The exporter splits INFO MODULES into lines, and reads those with a known name, one colon, and a number."""
-    info = info_text(server, "modules")
-    _, _, section = info.partition("\r\n# bf\r\n")
-    lines = section.partition("\r\n#")[0].split("\r\n")
-    pairs = [line.split(":") for line in lines if line.startswith("bf_bloom_")]
-    assert all(len(pair) == 2 and re.fullmatch(r"\d+", pair[1]) for pair in pairs), pairs
-    assert [name for name, _ in pairs] == [
-        "bf_bloom_total_memory_bytes",
-        "bf_bloom_num_objects",
-        "bf_bloom_num_filters_across_objects",
-        "bf_bloom_num_items_across_objects",
-        "bf_bloom_capacity_across_objects",
-        "bf_bloom_defrag_hits",
-        "bf_bloom_defrag_misses",
-    ]
 
 
 def errors_for_lack_of_memory(source: str) -> set[str]:
@@ -255,7 +215,7 @@ def test_the_exporter_reports_each_figure(server, reader, tmp_path):
     reported = dict(
         re.findall(r'^redis_script_values\{key="(\w+)"[^}]*\} (\S+)$', metrics, re.MULTILINE)
     )
-    expected = numbers(reader.types("cli INFO bf"))
+    expected = numbers(reader.text("cli INFO bf"))
     assert reported.keys() == expected.keys()
     assert {name: float(value) for name, value in reported.items()} == expected
     assert float(reported["bf_counting_items"]) == 2
@@ -327,7 +287,7 @@ def test_each_alert_goes_off_when_it_should_and_not_before(tmp_path):
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom(reader, server):
-    shown = [reader.types(block) for block in pages.blocks(reader.shell.page)]
+    shown = [reader.text(block) for block in pages.blocks(reader.page)]
     backup = next(text for text in shown if "RDB looks OK" in text)
     assert figures(backup)["bf_filters"] == "3"
     counts = [line.strip() for line in shown[-2].splitlines() if line.startswith("bf_")]
@@ -336,15 +296,15 @@ def test_the_page_can_be_pasted_from_top_to_bottom(reader, server):
     assert counts[0] == "bf_filters:4"
     for key in ("seen", "seen-of-yesterday"):
         for cli in ("new_cli", "cli"):
-            assert reader.types(f"{cli} BF.MEXISTS {key} 0 999").split() == ["1", "1"]
+            assert reader.text(f"{cli} BF.MEXISTS {key} 0 999").split() == ["1", "1"]
     wait_until(server.ended)
-    assert reader.types("cli ROLE | head -n 1") == "slave"
+    assert reader.text("cli ROLE | head -n 1") == "slave"
 
 
 def test_a_wait_that_takes_too_long_is_given_up_and_no_later_command_runs(reader, server):
     """The clock runs fast here. The new server does not start, so it does not take over, and the old one continues."""
     commands, _ = blocks("Upgrade")
     quick = "date() { echo $((SECONDS * 500)); }"
-    reader.types(f"OXBLOOM=/nowhere.so\n{quick}\n{{\n{commands}}} || echo gave up")
-    assert "gave up waiting for: new_cli PING" in reader.shell.errors.read_text()
+    reader.text(f"OXBLOOM=/nowhere.so\n{quick}\n{{\n{commands}}} || echo gave up")
+    assert "gave up waiting for: new_cli PING" in reader.errors.read_text()
     assert server.answers()

@@ -27,16 +27,18 @@ def test_keys_are_listed_until_the_cursor_is_0() -> None:
     assert done.stdout.splitlines() == ["one", "two words", "three"]
 
 
-def test_a_type_that_the_server_does_not_know_has_no_keys() -> None:
-    done = run("""scan() { echo "ERR unknown type name 'type'"; }; keys_of_type scan type""")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("fails", ["false", "echo NOAUTH Authentication required."])
-def test_a_scan_that_fails_ends(fails: str) -> None:
-    done = run(f"scan() {{ {fails}; }}; keys_of_type scan type")
-    assert done.returncode == 1
-    assert done.stdout == ""
+@pytest.mark.parametrize(
+    ("scan", "status"),
+    [
+        ("echo \"ERR unknown type name 'type'\"", 0),  # the server has no keys of this type
+        ("false", 1),
+        ("echo NOAUTH Authentication required.", 1),
+    ],
+)
+def test_a_scan_that_fails_ends(scan: str, status: int) -> None:
+    done = run(f"scan() {{ {scan}; }}; keys_of_type scan type")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == "" or status
 
 
 # A clock that only moves while a wait sleeps, by a second each time.

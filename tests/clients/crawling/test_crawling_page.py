@@ -6,7 +6,6 @@ Only the settings that readers choose are different, such as the folder and the 
 import json
 import os
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,32 +39,6 @@ MOVE, FINGERPRINTS = blocks("Coming from another filter")
 (STOP,) = blocks("Stop the server")
 
 
-class Reader:
-    """A reader who follows the page in one shell."""
-
-    def __init__(self, folder: Path, pages: Site) -> None:
-        self.port = free_port()
-        target = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-        values = {
-            "SITE=https://quotes.toscrape.com/": f"SITE='{pages.url(0)}'",
-            "PORT=6379": f"PORT={self.port}",
-            "FOLDER=~/crawl": f"FOLDER={folder / 'crawl'}",
-            'OXBLOOM="$PWD/target/release/liboxbloom.so"': f"OXBLOOM={Path(OXBLOOM).resolve()}",
-            'WHEELS="$PWD/target/wheels"': f"WHEELS={target / 'wheels'}",
-        }
-        self.client = redis.Redis(HOST, self.port, decode_responses=True, retry=ONCE)
-        # Clears the flags of a `make` that runs these tests.
-        self.shell = Shell(folder, PAGE, values, serves=[self.port], MAKEFLAGS="")
-
-    def type(self, *commands: str) -> list[str]:
-        """Types commands. Returns the lines that they print."""
-        return self.shell.paste(*commands)
-
-    def items(self) -> list[str]:
-        """Returns the URLs of the items in the server."""
-        return sorted(json.loads(item)["url"] for item in self.client.lrange("pages:items", 0, -1))
-
-
 @pytest.fixture
 def pages() -> Iterator[Site]:
     with site(PAGES, DELAY) as pages:
@@ -73,64 +46,82 @@ def pages() -> Iterator[Site]:
 
 
 @pytest.fixture
-def reader(tmp_path: Path, pages: Site) -> Iterator[Reader]:
-    reader = Reader(tmp_path, pages)
-    with reader.shell, reader.client:
-        reader.type(reader.shell.blocks("Before you start")[0])
-        yield reader
+def shell(tmp_path: Path, pages: Site) -> Iterator[Shell]:
+    """Starts a shell with the settings of the page."""
+    port, target = free_port(), ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+    values = {
+        "SITE=https://quotes.toscrape.com/": f"SITE='{pages.url(0)}'",
+        "PORT=6379": f"PORT={port}",
+        "FOLDER=~/crawl": f"FOLDER={tmp_path / 'crawl'}",
+        'OXBLOOM="$PWD/target/release/liboxbloom.so"': f"OXBLOOM={Path(OXBLOOM).resolve()}",
+        'WHEELS="$PWD/target/wheels"': f"WHEELS={target / 'wheels'}",
+    }
+    # Clears the flags of a `make` that runs these tests.
+    with Shell(tmp_path, PAGE, values, serves=[port], MAKEFLAGS="") as shell:
+        shell.paste(shell.blocks("Before you start")[0])
+        yield shell
 
 
-def test_the_page_can_be_followed(reader: Reader, pages: Site) -> None:
-    client = reader.client
-    reader.type(START)
+@pytest.fixture
+def client(shell: Shell) -> Iterator[redis.Redis]:
+    with redis.Redis(HOST, *shell.serves, decode_responses=True, retry=ONCE) as client:
+        yield client
+
+
+def items(client: redis.Redis) -> list[str]:
+    """Returns the URLs of the items in the server."""
+    return [json.loads(item)["url"] for item in client.lrange("pages:items", 0, -1)]
+
+
+def test_the_page_can_be_followed(shell: Shell, client: redis.Redis, pages: Site) -> None:
+    shell.paste(START)
     assert client.ping()
-    reader.type(INSTALL)
+    shell.paste(INSTALL)
 
-    assert reader.type(FIRST) == [str(PAGES)]
-    assert "'bloomfilter/filtered': " in reader.shell.errors.read_text()
+    assert shell.paste(FIRST) == [str(PAGES)]
+    assert "'bloomfilter/filtered': " in shell.errors.read_text()
     assert client.keys() == []
 
-    reader.type(LASTING)
-    items, queued = map(int, reader.type(INTERRUPT))
-    assert 0 < items < PAGES
+    shell.paste(LASTING)
+    stored, queued = map(int, shell.paste(INTERRUPT))
+    assert 0 < stored < PAGES
     assert queued > 0
-    (in_flight,) = map(int, reader.type(KILL))
+    (in_flight,) = map(int, shell.paste(KILL))
     assert in_flight > 0
-    assert len(reader.items()) > items
-    items, *twice = reader.type(FINISH)
-    assert len(set(reader.items())) == PAGES
-    assert int(items) == PAGES + len(twice)
+    assert len(items(client)) > stored
+    lines, *twice = shell.paste(FINISH)
+    assert len(set(items(client))) == PAGES
+    assert int(lines) == PAGES + len(twice)
     assert len(twice) <= in_flight
-    assert reader.type("scrapy crawl pages -a site=$SITE; redis-cli -p $PORT LLEN pages:items") == [
-        items
-    ]
+    again = shell.paste("scrapy crawl pages -a site=$SITE; redis-cli -p $PORT LLEN pages:items")
+    assert again == [lines]
 
     # ANEW deletes two keys. The queue is empty, so it has no key.
-    assert reader.type(ANEW) == ["2"]
-    assert reader.type(MANY) == [str(PAGES)]
+    assert shell.paste(ANEW) == ["2"]
+    assert shell.paste(MANY) == [str(PAGES)]
 
-    done, size, deleted, capacity, card = reader.type(SIZES)
+    done, size, deleted, capacity, card = shell.paste(SIZES)
     assert (done, deleted, capacity) == ("OK", "1", "1000000")
     assert int(card) == client.execute_command("BF.CARD", "pages:bloomfilter") > PAGES
     assert f"| 100 million | 132 MB | 191 MB | 256 MB | {round(int(size) / 1e6)} MB |" in PAGE
 
     # Crawls with the set of scrapy-redis, then continues with a filter.
-    reader.type(ANEW)
-    reader.type("cp settings.py before.py")
-    reader.type(
+    shell.paste(ANEW)
+    shell.paste("cp settings.py before.py")
+    shell.paste(
         """echo 'DUPEFILTER_CLASS = "scrapy_redis.dupefilter.RFPDupeFilter"' >> settings.py"""
     )
-    reader.type("scrapy crawl pages -a site=$SITE")
-    assert len(reader.items()) == PAGES
-    reader.type("mv before.py settings.py")
+    shell.paste("scrapy crawl pages -a site=$SITE")
+    assert len(items(client)) == PAGES
+    shell.paste("mv before.py settings.py")
     seen = client.scard("pages:dupefilter")
-    assert reader.type(MOVE) == [f"{seen} of {seen}"]
-    reader.type(FINGERPRINTS)
+    assert shell.paste(MOVE) == [f"{seen} of {seen}"]
+    shell.paste(FINGERPRINTS)
     served = len(pages.served)
-    reader.type("scrapy crawl pages -a site=$SITE")
+    shell.paste("scrapy crawl pages -a site=$SITE")
     assert len(pages.served) == served
 
-    reader.type(STOP)
+    shell.paste(STOP)
     with pytest.raises(redis.ConnectionError):
         client.ping()
 
@@ -148,10 +139,3 @@ def test_all_settings_are_on_their_page_and_all_that_pages_name_exist() -> None:
     assert len(known) >= 8
     assert set(name.findall(SETTINGS_PAGE)) == known
     assert set(name.findall(PAGE)) <= known
-
-
-@pytest.mark.parametrize(
-    "block", re.findall(r"^```python\n(.*?)^```", PAGE + SETTINGS_PAGE, re.DOTALL | re.MULTILINE)
-)
-def test_all_code_is_python(block: str) -> None:
-    compile(textwrap.dedent(block), "page", "exec")

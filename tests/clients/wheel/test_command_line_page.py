@@ -1,24 +1,15 @@
 """Checks that docs/command-line.md has all commands and options. `../test_following_pages.py` runs its commands."""
 
 import re
-import subprocess
-import sys
 
 import pages
-from servers import WITHIN
+from command_line import run
 
 PAGE = pages.page("command-line.md")
 
 
 def help_of(*command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "oxbloom", *command, "--help"],
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=WITHIN,
-        check=True,
-    )
-    return done.stdout
+    return run(*command, "--help").output.decode()
 
 
 def test_the_page_names_all_commands_and_options() -> None:
