@@ -1,10 +1,13 @@
 //! The time that commands take for the present: in transactions and scripts, and when the clock jumps.
 
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use tempfile::TempDir;
 
 use crate::forgetting::items::{RARE, SEED, add, all_found};
 use testkit::clock::{SECOND, set_offset, stopped, time_at, turn, with_clock, with_false_clock};
-use testkit::server::{server_version, wait_until};
+use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, run};
 
@@ -88,6 +91,34 @@ fn a_script_has_the_present_time_although_the_clock_was_set_back_in_another() {
     assert_eq!(client.receive(), Reply::Integer(0));
     let script = ["EVAL", "return redis.call('BF.EXISTS', KEYS[1], 'a')", "1", "key"];
     wait_until("the time is forgotten", || client.run_words(&script) == Reply::Integer(1));
+}
+
+/// Later servers stop their clock in a transaction, and the module must not keep the time of one in which the clock was
+/// set back.
+#[test]
+fn a_script_has_the_present_time_after_the_clock_was_set_back_in_a_transaction() {
+    if server_version() < (7, 2) {
+        return;
+    }
+    let folder = TempDir::new().expect("a temporary folder");
+    let clock = folder.path().join("clock");
+    set_offset(&clock, 0);
+    let server = with_false_clock(with_debug(Setup::oxbloom()), &clock).start();
+    let mut client = Wire::resp2(&server);
+    client.run("BF.RESERVE key 0.000001 100 WINDOW 10");
+    for line in ["MULTI", "BF.ADD key before", "DEBUG SLEEP 2"] {
+        client.run(line);
+    }
+    client.send(&["EXEC"]);
+    sleep(Duration::from_millis(500));
+    set_offset(&clock, -3600 * SECOND);
+    assert_eq!(client.receive().elements()[0], Reply::Integer(1));
+    set_offset(&clock, 60 * SECOND);
+    let present = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs();
+    wait_until("the clock is ahead", || client.run("TIME").elements()[0].text().parse::<u64>().unwrap() > present + 30);
+    let add = ["EVAL", "return redis.call('BF.ADD', KEYS[1], 'after')", "1", "key"];
+    assert_eq!(client.run_words(&add), Reply::Integer(1));
+    assert_eq!(client.run("BF.MEXISTS key after before"), Reply::integers(&[1, 0]));
 }
 
 #[test]
