@@ -7,7 +7,7 @@ use testkit::info::{digest, digest_of};
 use testkit::packing::{Packing, bits};
 use testkit::persistence::aof_commands_shown;
 use testkit::replication::assert_synchronized;
-use testkit::server::{server_version, with_debug};
+use testkit::server::with_debug;
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, run};
 
@@ -258,22 +258,4 @@ fn the_time_of_packed_additions_is_replicated() {
         format!("BF.ADDPACKED key AT {} TTL 60 FIXED 1 xy", time_at(7 * SECOND)),
     ];
     assert_eq!(commands[commands.len() - 2..], expected);
-}
-
-#[test]
-fn a_cluster_knows_the_key_of_a_packed_command() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    for (line, flags) in [
-        ("BF.ADDPACKED key COUNT LINES item", ["RW", "insert"]),
-        ("BF.EXISTSPACKED key FIXED 4 item", ["RO", "access"]),
-        ("BF.DELPACKED key FIXED 4 item", ["RW", "delete"]),
-    ] {
-        assert_eq!(client.run(&format!("COMMAND GETKEYS {line}")), Reply::Array(vec![Reply::bulk("key")]));
-        if server_version() >= (7, 0) {
-            let found = client.run(&format!("COMMAND GETKEYSANDFLAGS {line}"));
-            let found: Vec<_> = found.elements()[0].elements()[1].elements().iter().map(Reply::text).collect();
-            assert_eq!(found, flags);
-        }
-    }
 }

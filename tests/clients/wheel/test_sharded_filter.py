@@ -11,7 +11,6 @@ from typing import Any
 
 import oxbloom._sharded.filter
 import pytest
-import redis
 from cluster import Cluster
 from oxbloom import FilterMismatchError, ShardedInfo, _slots
 from oxbloom._sharded import placement
@@ -107,15 +106,6 @@ def as_bytes(item: str | bytes) -> bytes:
 
 
 @four_ways
-def test_batches_larger_than_one_command_takes_are_added_in_order(place: Place) -> None:
-    filter = place.filter(capacity=60_000)
-    items = numbered(25_000)
-    assert filter.add_all(items + items[:10]) == [False] * 25_000 + [True] * 10
-    asked = [item for pair in zip(items, numbered(25_000, "other"), strict=True) for item in pair]
-    assert filter.contains_all(asked) == [True, False] * 25_000
-
-
-@four_ways
 def test_an_empty_batch_sends_no_commands(place: Place) -> None:
     filter = place.filter(counting=True)
     before = [place.calls(command.lower()) for command in COMMANDS]
@@ -172,16 +162,6 @@ def test_card_and_info_are_sums_over_the_shards(place: Place, shards: int) -> No
     assert layers > shards
     assert size > empty.size
     assert filter.card() == items == 3000
-
-
-@four_ways
-def test_info_of_a_missing_shard_is_an_error(place: Place) -> None:
-    filter = place.filter()
-    filter.reserve()
-    key = filter.keys[5]
-    place.one(key).delete(key)
-    with pytest.raises(redis.ResponseError, match="not found"):
-        filter.info()
 
 
 # Reserving

@@ -10,7 +10,7 @@ from typing import Any
 import oxbloom._sharded.filter
 import pytest
 import redis
-from oxbloom import AsyncShardedFilter, FilterMismatchError, ShardedFilter
+from oxbloom import FilterMismatchError, ShardedFilter
 from oxbloom._sharded import placement
 from oxbloom._sharded.exchange import exchange
 from servers import WITHIN, Server, wait_until
@@ -419,12 +419,3 @@ def test_items_that_a_replica_has_received_outlive_its_primary(place: Place) -> 
     assert filter.reserve() is False
     assert filter.info().capacity >= 200_000
     assert filter.add_all(numbered(100, "afterwards")) == [False] * 100
-
-
-@pytest.mark.parametrize("operation", ["add_all", "contains_all"])
-@pytest.mark.parametrize("word", ["https://example.com/", b"bytes"])
-def test_batches_reject_a_single_string(operation, word):
-    for filter in (ShardedFilter, AsyncShardedFilter):
-        call = getattr(filter(None, "seen", shards=4), operation)
-        with pytest.raises(TypeError, match="single item into a list"):
-            asyncio.run(call(word)) if filter is AsyncShardedFilter else call(word)

@@ -1,4 +1,5 @@
-//! Tests the flags, the keys and the documentation of each command, as the server shows them.
+//! Tests the flags and the keys of each command, as the server shows them. `tests/clients/test_command_pages.py` compares
+//! their documentation with their pages.
 
 use crate::commands::table::{COMMANDS, READS};
 use testkit::Setup;
@@ -85,106 +86,6 @@ fn the_server_finds_the_keys_of_commands_with_several() {
             (vec!["RW".to_owned(), "update".to_owned()], READS.map(str::to_owned).to_vec())
         );
     }
-}
-
-#[test]
-fn each_command_is_documented_with_all_its_arguments() {
-    if server_version() < (7, 0) {
-        return;
-    }
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    const CUCKOO_INSERT: &str =
-        "key error_rate:ERROR? capacity:CAPACITY? nocreate:NOCREATE? seed:SEED? layout:LAYOUT? expiration? item:ITEMS";
-    let expected = [
-        (
-            "bf.reserve",
-            "key [error_rate capacity expansion:EXPANSION? nonscaling:NONSCALING? counting:COUNTING? seconds:WINDOW? \
-             slices:SLICES? refresh:REFRESH? rolling:ROLLING? ratio:TIGHTENING? items:VALIDATESCALETO? seed:SEED? \
-             layout:LAYOUT? expiration?]|other:LIKE",
-        ),
-        ("bf.add", "key item"),
-        ("bf.madd", "key item"),
-        (
-            "bf.insert",
-            "key capacity:CAPACITY? error_rate:ERROR? expansion:EXPANSION? nocreate:NOCREATE? nonscaling:NONSCALING? \
-             counting:COUNTING? seconds:WINDOW? slices:SLICES? refresh:REFRESH? rolling:ROLLING? ratio:TIGHTENING? \
-             items:VALIDATESCALETO? seed:SEED? layout:LAYOUT? expiration? nx:NX? seconds:TTL? unix-time-milliseconds:AT? item:ITEMS",
-        ),
-        (
-            "bf.addpacked",
-            "key nocreate:NOCREATE? nx:NX? seconds:TTL? unix-time-milliseconds:AT? count:COUNT? packing items",
-        ),
-        ("bf.exists", "key item"),
-        ("bf.mexists", "key item"),
-        ("bf.existspacked", "key count:COUNT? packing items"),
-        ("bf.del", "key item"),
-        ("bf.mdel", "key item"),
-        ("bf.delpacked", "key count:COUNT? packing items"),
-        ("bf.count", "key item"),
-        ("bf.mcount", "key item"),
-        ("bf.merge", "key numkeys source operation? replace:REPLACE?"),
-        ("bf.card", "key"),
-        ("bf.info", "key field?"),
-        ("bf.scandump", "key iterator"),
-        ("bf.loadchunk", "key iterator data"),
-        ("bf.load", "key data"),
-        ("bf.debug", "key"),
-        (
-            "cf.reserve",
-            "key capacity error_rate:ERROR? maxiterations:MAXITERATIONS? bucketsize:BUCKETSIZE? expansion:EXPANSION? \
-             seed:SEED? layout:LAYOUT? expiration?",
-        ),
-        ("cf.add", "key item"),
-        ("cf.addnx", "key item"),
-        ("cf.insert", CUCKOO_INSERT),
-        ("cf.insertnx", CUCKOO_INSERT),
-        ("cf.exists", "key item"),
-        ("cf.mexists", "key item"),
-        ("cf.count", "key item"),
-        ("cf.del", "key item"),
-        ("cf.info", "key"),
-        ("cf.debug", "key"),
-        ("cf.compact", "key"),
-        ("cf.convert", "key"),
-        ("cf.scandump", "key iterator"),
-        ("cf.loadchunk", "key iterator data"),
-    ];
-    assert!(expected.iter().map(|(name, _)| name).eq(COMMANDS.iter().map(|command| &command.name)));
-    for (name, arguments) in expected {
-        let docs = client.run(&format!("COMMAND DOCS {name}"));
-        let docs = docs.field(name);
-        assert!(docs.field("summary").text().ends_with('.'), "{docs:?}");
-        assert!(docs.field("complexity").text().starts_with("O("), "{docs:?}");
-        assert!(!docs.field("since").text().is_empty());
-        assert_eq!(docs.field("module").text(), "bf");
-        let found: Vec<_> = docs.field("arguments").elements().iter().map(shown).collect();
-        assert_eq!(found.join(" "), arguments, "{name}");
-    }
-    let docs = client.run("COMMAND DOCS bf.info");
-    let [_, field] = docs.field("bf.info").field("arguments").elements() else { panic!("{docs:?}") };
-    let tokens = field.field("arguments").elements().iter().map(|token| token.field("token").text());
-    let tokens: Vec<_> = tokens.collect();
-    assert_eq!((tokens.len(), &*tokens[0], &*tokens[tokens.len() - 1]), (19, "CAPACITY", "ALL"), "{tokens:?}");
-}
-
-/// Returns the name of a documented argument, with its token if it has one, and a question mark if it is optional. Blocks
-/// are shown by their parts.
-fn shown(argument: &Reply) -> String {
-    let parts = |separator: &str| {
-        let parts: Vec<_> = argument.field("arguments").elements().iter().map(shown).collect();
-        parts.join(separator)
-    };
-    match argument.field("type").text().as_str() {
-        "block" => return format!("[{}]", parts(" ")),
-        "oneof" if parts("|").contains('[') => return parts("|"),
-        _ => {}
-    }
-    let has = |field: &str| argument.elements().iter().step_by(2).any(|name| name.bytes() == field.as_bytes());
-    let name = argument.field("name").text();
-    let is_optional = has("flags") && argument.field("flags").elements().contains(&Reply::simple("optional"));
-    let token = if has("token") { format!(":{}", argument.field("token").text()) } else { String::new() };
-    format!("{name}{token}{}", if is_optional { "?" } else { "" })
 }
 
 #[test]
