@@ -33,6 +33,8 @@ class FilterFullError(IndexError):
     answers: Sequence[bool] | npt.NDArray[np.bool_]
     """The answers to the items of add_all before the first one that was not added. Otherwise, there are none."""
 
+# What other modules of the package use. python/src documents it.
+
 def plan(
     items: int,
     capacity: int,
@@ -44,62 +46,33 @@ def plan(
     rolling: bool = False,
     slices: int | None = None,
     classic: bool = False,
-) -> Plan:
-    """Predicts the memory and the false-positive rate of a filter with `items` items, without creating it.
-
-    The other arguments are those of BloomFilter.
-    """
-
-def data_types() -> list[tuple[str, str, str, bool]]:
-    """Returns all data types: the name, the prefix of the commands, the layout, and whether it is another module's name."""
-
-def encoded(item: _Item) -> bytes:
-    """Returns the bytes of an item, for the classes that send items to servers."""
+) -> Plan: ...
+def data_types() -> list[tuple[str, str, str, bool]]: ...
+def encoded(item: _Item) -> bytes: ...
 
 @final
 class Chunk(Iterable[bytes]):
-    """Items that are sent in one command."""
-
     @staticmethod
-    def of_lines(block: bytes) -> Chunk:
-        """Returns the lines in `block` as a chunk. The last line needs no line feed."""
-
+    def of_lines(block: bytes) -> Chunk: ...
     def __len__(self) -> int: ...
     @property
-    def arguments(self) -> tuple[str | int | bytes | memoryview, ...]:
-        """The packing and the items, as the last arguments of a command."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Returns the items one by one."""
-
-    def by_shard(self, shards: int) -> ShardedChunk:
-        """Divides the items among the shards of a filter."""
+    def arguments(self) -> tuple[str | int | bytes | memoryview, ...]: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def by_shard(self, shards: int) -> ShardedChunk: ...
 
 @final
 class ShardedChunk:
-    """The items of a chunk, divided among the shards of a filter."""
-
     @property
-    def parts(self) -> list[tuple[int, Chunk]]:
-        """The shards that have items, and their chunks."""
-
-    def merged(self, flags: Sequence[bytes]) -> bytes:
-        """Returns the flags of the items in their order, up to the first item without one."""
+    def parts(self) -> list[tuple[int, Chunk]]: ...
+    def merged(self, flags: Sequence[bytes]) -> bytes: ...
 
 @final
 class ItemChunks(Iterator[Chunk]):
-    """An iterator over chunks of items, for the classes that send items to servers.
-
-    A chunk has at most `most` items, and ends when it has `most_bytes`.
-    """
-
     def __new__(cls, items: _Column | _Items, most: int, most_bytes: int) -> ItemChunks: ...
     def __next__(self) -> Chunk: ...
-    def converted(self, answers: bytes) -> Any:
-        """Returns answers, given as flags, in the type in which BloomFilter returns them."""
+    def converted(self, answers: bytes) -> Any: ...
 
-def unpacked(bits: bytes, count: int) -> bytes:
-    """Returns a flag for each item, a byte that is 0 or 1, from the bits of a server's reply."""
+def unpacked(bits: bytes, count: int) -> bytes: ...
 
 @final
 class BloomFilter:

@@ -25,38 +25,24 @@ class Root:
     """The root user, with a checkout, a built library, and a PATH with few programs."""
 
     def __init__(self, folder: Path) -> None:
-        self.target, self.path, self.destination = (
-            folder / name for name in ("target", "bin", "destination")
-        )
-        self.path.mkdir()
+        self.path, self.destination = folder / "bin", folder / "destination"
+        self.library = folder / "target/release/liboxbloom.so"
+        for each in (self.path, self.destination, self.library.parent):
+            each.mkdir(parents=True)
         for tool in TOOLS:
-            found = shutil.which(tool)
-            assert found, tool
-            (self.path / tool).symlink_to(found)
-        self.destination.mkdir()
+            (self.path / tool).symlink_to(str(shutil.which(tool)))
+        shutil.copy(OXBLOOM, self.library)
 
-    def build(self) -> None:
-        library = self.target / "release/liboxbloom.so"
-        library.parent.mkdir(parents=True)
-        shutil.copy(OXBLOOM, library)
-
-    def make(self, goal: str, *variables: str) -> subprocess.CompletedProcess[str]:
-        make = shutil.which("make")
-        assert make
-        return subprocess.run(
-            [make, "-C", str(ROOT), goal, f"CARGO_TARGET_DIR={self.target}", *variables],
+    def make(self, goal: str, *variables: str, succeeds: bool = True) -> str:
+        target = f"CARGO_TARGET_DIR={self.library.parents[1]}"
+        done = subprocess.run(
+            [str(shutil.which("make")), "-C", str(ROOT), goal, target, *variables],
             env={"PATH": str(self.path)},
             capture_output=True,
             text=True,
             check=False,
         )
-
-    def installs(self, *variables: str) -> str:
-        return self.succeeds("install", *variables)
-
-    def succeeds(self, goal: str, *variables: str) -> str:
-        done = self.make(goal, *variables)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert (done.returncode == 0) is succeeds, done.stdout + done.stderr
         return done.stdout
 
     def files(self) -> set[str]:
@@ -70,8 +56,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def test_it_installs_without_cargo_and_a_server_runs_what_it_installed(root, tmp_path):
-    root.build()
-    shown = root.installs(f"DESTDIR={root.destination}")
+    shown = root.make("install", f"DESTDIR={root.destination}")
     lines = re.findall(r"^    (include|loadmodule) (/.*)$", shown, re.MULTILINE)
     assert [name for name, _ in lines] == ["include", "loadmodule"]
     configuration = tmp_path / "redis.conf"
@@ -85,43 +70,31 @@ def test_it_installs_without_cargo_and_a_server_runs_what_it_installed(root, tmp
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_uninstalling_leaves_nothing(root, layout):
-    root.build()
+def test_uninstalling_leaves_nothing_and_needs_no_library(root, layout):
     variables, modules, configuration = LAYOUTS[layout]
     variables = [*variables, f"DESTDIR={root.destination}"]
-    root.installs(*variables)
+    root.make("install", *variables)
     assert root.files() == {f"{modules}/liboxbloom.so", f"{configuration}/oxbloom.conf"}
-    root.succeeds("uninstall", *variables)
-    assert list(root.destination.iterdir()) == []
-    root.succeeds("uninstall", *variables)
+    root.library.unlink()
+    for _ in range(2):
+        root.make("uninstall", *variables)
+        assert list(root.destination.iterdir()) == []
 
 
 def test_uninstalling_keeps_files_of_others(root):
-    root.build()
     variables = [f"PREFIX={root.destination}/own", "DESTDIR="]
     others = {"own/lib/redis/modules/redisjson.so", "own/etc/redis/redis.conf"}
     for other in others:
         (root.destination / other).parent.mkdir(parents=True)
         (root.destination / other).touch()
-    root.installs(*variables)
+    root.make("install", *variables)
     assert len(root.files()) == 4
-    root.succeeds("uninstall", *variables)
+    root.make("uninstall", *variables)
     assert root.files() == others
 
 
-def test_uninstalling_needs_no_library(root):
-    root.build()
-    variable = f"DESTDIR={root.destination}"
-    root.installs(variable)
-    shutil.rmtree(root.target)
-    root.succeeds("uninstall", variable)
-    assert root.files() == set()
-
-
 def test_installing_before_building_fails_and_says_what_to_do(root):
-    rejected = root.make("install", f"DESTDIR={root.destination}")
-    assert rejected.returncode != 0
-    assert (
-        f"{root.target}/release/liboxbloom.so is missing: run `make build' first" in rejected.stdout
-    )
+    root.library.unlink()
+    shown = root.make("install", f"DESTDIR={root.destination}", succeeds=False)
+    assert f"{root.library} is missing: run `make build' first" in shown
     assert root.files() == set()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pages
 import pytest
 import redis
+from oxbloom._cli.rdb import type_id
 from servers import (
     HOST,
     OXBLOOM,
@@ -30,8 +31,6 @@ ROWS = re.findall(
     r"^\| (`.*?) \|", pages.section(pages.page("operating.md"), "Without the module"), re.MULTILINE
 )
 MODULE = ("--loadmodule", str(Path(OXBLOOM).resolve()))
-# A type is stored as nine characters of six bits and a version of ten bits.
-CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def exits(*options: object) -> str:
@@ -51,13 +50,9 @@ def error_of(client: redis.Redis, *command: object) -> str:
 
 
 def of_a_later_version(file: bytes) -> bytes:
-    """Returns an RDB file in which the version of the filter's type is another one."""
-    number = 0
-    for character in "oxbloom--":
-        number = number << 6 | CHARACTERS.index(character)
-    (version,) = (each for each in range(1000) if (number << 10 | each).to_bytes(8, "big") in file)
-    known, later = (number << 10 | version), (number << 10 | 1000)
-    return file.replace(known.to_bytes(8, "big"), later.to_bytes(8, "big"))
+    """Returns an RDB file in which the version of the filter's type, the end of its ID, is another one."""
+    last = file.index(type_id("oxbloom--").to_bytes(8, "big")[:6]) + 7
+    return file[:last] + bytes([file[last] ^ 0x7F]) + file[last + 1 :]
 
 
 def files_without_the_module(folder: Path, stack: ExitStack) -> Iterator[str]:

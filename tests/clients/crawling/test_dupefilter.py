@@ -211,6 +211,8 @@ def test_it_waits_for_a_server_that_is_away(dupefilter, server, caplog, monkeypa
             for _ in range(100):
                 with pytest.raises(redis.ConnectionError):
                     seen.request_seen(PAGE)
+                with pytest.raises(redis.ConnectionError):
+                    seen.look_up([PAGE, OTHER])
     finally:
         server.start()
     assert not seen.request_seen(PAGE)

@@ -54,6 +54,7 @@ SCHEDULERS = pytest.mark.parametrize(
         thorough(SCRAPYS_OWN, "REDIS_URL", id="scrapy"),
     ],
 )
+INTERRUPTED = pytest.mark.parametrize("interrupted", [False, True], ids=["gives up", "Ctrl-C"])
 UNREACHABLE = pytest.mark.parametrize(
     "unreachable", [refusing, silent, black_hole], ids=lambda unreachable: unreachable.__name__
 )
@@ -65,47 +66,40 @@ def at(named: str, port: int) -> dict[str, Any]:
     return {named: {"url": url} if named == WITH_A_FILTER_ELSEWHERE else url}
 
 
-def error_of(crawler: Crawler, reason: str, within: float) -> str:
-    """Waits until a crawler exits, in time. Returns the one error that it logged."""
+def error_of(crawler: Crawler, reason: str, interrupted: bool) -> str:
+    """Waits until a crawler exits in time, after Ctrl-C or because it gives up. Returns the one error that it logged."""
     began = time.monotonic()
+    if interrupted:
+        wait_until(lambda: waits(crawler))
+        began = time.monotonic()
+        crawler.interrupt()
     error = crawler.error(reason)
-    assert time.monotonic() - began < within, crawler.text()
+    assert time.monotonic() - began < SOON + (0 if interrupted else SHORT), crawler.text()
     assert "secret" not in error
     return error
 
 
 @SCHEDULERS
 @UNREACHABLE
+@INTERRUPTED
 def test_no_server_at_the_start_is_one_error_that_names_the_server_and_the_settings(
-    server, tmp_path, settings, named, unreachable
+    server, tmp_path, settings, named, unreachable, interrupted
 ):
+    patience = LONG if interrupted else SHORT
     with unreachable() as port, site() as pages:
-        settings = {**settings, **at(named, port), "BLOOMFILTER_PATIENCE": SHORT}
+        settings = {**settings, **at(named, port), "BLOOMFILTER_PATIENCE": patience}
         with crawl(server, tmp_path, **settings) as failed:
             crawler = failed.start("textbook", {"site": pages.root})
-            error = error_of(crawler, "bloomfilter_unusable", within=SHORT + SOON)
-            place = f"the server {HOST}:{port} ({named}) has not answered for "
-            assert error.startswith(f"The crawl cannot start: {place}")
-            seconds, patience = re.findall(r"answered for ([\d.]+) s \(\w+ = (\d+)\)", error)[0]
-            assert int(patience) == SHORT
+            error = error_of(crawler, "bloomfilter_unusable", interrupted)
+        place = f"the server {HOST}:{port} ({named})"
+        if interrupted:
+            assert error == f"The crawl cannot start: interrupted before {place} answered"
+        else:
+            assert error.startswith(f"The crawl cannot start: {place} has not answered for ")
+            seconds, stated = re.findall(r"answered for ([\d.]+) s \(\w+ = (\d+)\)", error)[0]
+            assert int(stated) == SHORT
             assert SHORT / 2 <= float(seconds) <= SHORT + SOON
-            assert pages.served == []
-
-
-@SCHEDULERS
-@UNREACHABLE
-def test_ctrl_c_ends_the_wait_at_the_start(server, tmp_path, settings, named, unreachable):
-    with unreachable() as port, site() as pages:
-        settings = {**settings, **at(named, port), "BLOOMFILTER_PATIENCE": LONG}
-        with crawl(server, tmp_path, **settings) as failed:
-            crawler = failed.start("textbook", {"site": pages.root})
-            wait_until(lambda: waits(crawler))
-            crawler.interrupt()
-            error = error_of(crawler, "bloomfilter_unusable", within=SOON)
-            assert error == (
-                f"The crawl cannot start: interrupted before the server {HOST}:{port} ({named}) answered"
-            )
-            assert pages.served == []
+        assert pages.served == []
 
 
 def waits(crawler: Crawler) -> bool:
@@ -137,36 +131,23 @@ def interrupted_crawl(
             yield stopped, server
 
 
-def reason_in_the_middle(settings: dict[str, Any]) -> str:
-    """Our scheduler stops as if it were killed, so that no request is lost."""
-    return "queue_unusable" if settings is LASTING else "bloomfilter_unusable"
-
-
 @SCHEDULERS
 @each_outage
+@INTERRUPTED
 @pytest.mark.parametrize(
     "links", [thorough({}, id="one by one"), pytest.param(LOOKING_UP, id="looked up")]
 )
 def test_no_server_in_the_middle_of_a_crawl_is_one_error_that_names_the_server_and_the_settings(
-    server, tmp_path, settings, named, outage, links
+    server, tmp_path, settings, named, outage, links, interrupted
 ):
-    reason = reason_in_the_middle(settings)
-    settings = {**settings, **links, "BLOOMFILTER_PATIENCE": SHORT}
+    # Our scheduler stops as if it were killed, so that no request is lost.
+    reason = "queue_unusable" if settings is LASTING else "bloomfilter_unusable"
+    settings = {**settings, **links, "BLOOMFILTER_PATIENCE": LONG if interrupted else SHORT}
     with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):
-        error = error_of(stopped.crawlers[0], reason, within=SHORT + SOON)
-        place = f"the server {HOST}:{lost.port} ({named}) has not answered for "
-        assert error.startswith(f"The crawler stops: queue or filter cannot be used: {place}")
-
-
-@SCHEDULERS
-@each_outage
-def test_ctrl_c_ends_the_wait_in_the_middle_of_a_crawl(server, tmp_path, settings, named, outage):
-    reason = reason_in_the_middle(settings)
-    settings = {**settings, "BLOOMFILTER_PATIENCE": LONG}
-    with interrupted_crawl(server, tmp_path, outage, named, **settings) as (stopped, lost):
-        wait_until(lambda: waits(stopped.crawlers[0]))
-        stopped.crawlers[0].interrupt()
-        error = error_of(stopped.crawlers[0], reason, within=SOON)
-        assert error.endswith(
-            f"interrupted before the server {HOST}:{lost.port} ({named}) answered"
-        )
+        error = error_of(stopped.crawlers[0], reason, interrupted)
+        place = f"the server {HOST}:{lost.port} ({named})"
+        if interrupted:
+            assert error.endswith(f"interrupted before {place} answered")
+        else:
+            stops = "The crawler stops: queue or filter cannot be used: "
+            assert error.startswith(f"{stops}{place} has not answered for ")

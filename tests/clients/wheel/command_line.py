@@ -58,11 +58,12 @@ def start(*arguments: object, **more: Any) -> subprocess.Popen:
     )
 
 
-def ends(process: subprocess.Popen, status: int) -> str:
+def ends(process: subprocess.Popen, status: int = 0) -> str:
+    """Waits until a process exits. Returns what it wrote: its errors, then its output."""
     output, errors = process.communicate(timeout=WITHIN)
     assert process.returncode == status, (output, errors)
     assert b"Traceback" not in errors
-    return errors.decode()
+    return (errors + output).decode()
 
 
 def write(path: Path, lines: list[bytes], *, last: bytes = b"\n") -> Path:

@@ -8,7 +8,7 @@ import pytest
 from command_line import fails, run
 from oxbloom import ModuleMissingError, RemoteFilter
 from oxbloom._cli.data_types import DATA_TYPES
-from servers import OXBLOOM, REDISBLOOM, Server, running
+from servers import BESIDE, Server, running
 from sharded import FOUR_WAYS, Place, Way, numbered
 
 ITEMS = numbered(12_000)
@@ -16,7 +16,7 @@ ITEMS = numbered(12_000)
 
 @pytest.fixture
 def beside() -> Iterator[Server]:
-    with running(REDISBLOOM, "--loadmodule", OXBLOOM, "prefix", "OX") as server:
+    with running(*BESIDE) as server:
         yield server
 
 
