@@ -221,9 +221,8 @@ bench: build $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and f
 	cargo build --release -p oxbloom-comparison --example floor
 	cargo bench -p oxbloom-comparison
 
-bench-scrapy: wheel-in-python setup-npm ## Compare dupefilters for Scrapy, and crawls: takes a quarter of an hour (two minutes with QUICK=1)
+bench-scrapy: wheel-in-python ## Compare dupefilters for Scrapy: takes five minutes (half a minute with QUICK=1)
 	PYTHONPATH=tests/clients $(TARGET)/python/bin/python python/benchmarks/dupefilters.py
-	PYTHONPATH=tests/clients $(TARGET)/python/bin/python python/benchmarks/crawls.py
 
 bench-python: wheel-in-python ## Compare Bloom filters in a Python process: takes twenty minutes (two with QUICK=1)
 	$(TARGET)/python/bin/pip install -q -r python/benchmarks/requirements.txt

@@ -22,7 +22,7 @@ PATH="$folder/python/bin:$PATH"
 pip install -q --force-reinstall --find-links "$wheels" 'oxbloom[redis]'
 
 echo "Reading the URLs of all npm packages"
-python3 python/benchmarks/urls.py "$folder" > "$run/urls"
+python3 examples/urls.py "$folder" > "$run/urls"
 LC_ALL=C sort -u "$run/urls" > "$run/distinct"
 sed 's:$:/absent:' "$run/distinct" | LC_ALL=C sort | LC_ALL=C comm -13 "$run/distinct" - > "$run/absent"
 count() { wc -l < "$1"; }

@@ -26,7 +26,7 @@ else
   [ -z "${RELEASE:-}" ]
 fi
 
-sources="packaging python site tests/clients tests/dist"
+sources="examples packaging python site tests/clients tests/dist"
 # shellcheck disable=SC2086
 "$TARGET/python/bin/ruff" check --config python/pyproject.toml $sources
 # shellcheck disable=SC2086

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from bitarray import bitarray
 from fastbloom_rs import BloomFilter as FastBloomFilter
 from oxbloom import BloomFilter
 from pybloom_live import BloomFilter as PyBloomFilter
@@ -16,9 +13,6 @@ from rbloom import Bloom
 ERROR_RATE = 0.01
 CHUNK = 1_000_000
 """The number of items that are created at a time, to fill a filter."""
-SLOW = 1_000_000
-"""The maximum number of items that are all added to a filter of pybloom. If there are more, a tenth of this number is
-added, and random bits are set for the others: adding 10^8 items would take about ten minutes."""
 
 
 def items(start: int, end: int) -> list[str]:
@@ -71,13 +65,6 @@ class Oxbloom(Contender):
     def memory(self) -> int:
         return self.filter.memory
 
-    def save(self, path: Path) -> None:
-        with path.open("wb") as file:
-            self.filter.tofile(file)
-
-    def load(self, path: Path) -> object:
-        return BloomFilter.fromfile(path)
-
 
 class PyBloom(Contender):
     name = "pybloom-live"
@@ -85,37 +72,8 @@ class PyBloom(Contender):
     def __init__(self, capacity: int) -> None:
         self.filter = PyBloomFilter(capacity, ERROR_RATE)
 
-    def fill(self, start: int, end: int) -> None:
-        if end - start <= SLOW:
-            super().fill(start, end)
-            return
-        added = SLOW // 10
-        self.set_random_bits(end - start - added)
-        super().fill(end - added, end)
-
-    def set_random_bits(self, count: int) -> None:
-        """Sets as many random bits as `count` items would. Each item sets one bit in each slice.
-
-        The generator has no seed, so that the bits of two calls are independent.
-        """
-        share = 1 - (1 - 1 / self.filter.bits_per_slice) ** count
-        random = np.random.default_rng()
-        bits = self.filter.bitarray
-        for at in range(0, len(bits), CHUNK * 8):
-            is_set = random.random(min(CHUNK * 8, len(bits) - at), dtype=np.float32) < share
-            part = bitarray(np.packbits(is_set, bitorder="little").tobytes(), endian="little")
-            bits[at : at + len(is_set)] |= part[: len(is_set)]
-
     def memory(self) -> int:
         return len(self.filter.bitarray) // 8
-
-    def save(self, path: Path) -> None:
-        with path.open("wb") as file:
-            self.filter.tofile(file)
-
-    def load(self, path: Path) -> object:
-        with path.open("rb") as file:
-            return PyBloomFilter.fromfile(file)
 
 
 class RBloom(Contender):
@@ -155,12 +113,6 @@ class FastBloom(Contender):
 
     def memory(self) -> int:
         return self.filter.config().size() // 8
-
-    def save(self, path: Path) -> None:
-        self.filter.save_to_file_with_hashes(str(path))
-
-    def load(self, path: Path) -> object:
-        return FastBloomFilter.from_file_with_hashes(str(path))
 
 
 CONTENDERS = (Oxbloom, PyBloom, RBloom, FastBloom)

@@ -22,7 +22,6 @@ import gc
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -41,10 +40,7 @@ from contenders import (
     CHUNK,
     CONTENDERS,
     ERROR_RATE,
-    SLOW,
     Contender,
-    FastBloom,
-    Oxbloom,
     PyBloom,
     chunks,
     items,
@@ -58,6 +54,8 @@ SINGLE, BATCH = 2_000, 50_000
 """The number of items of a round, one by one and in a batch. Fewer are added if they would not fit."""
 SMALL = 10_000
 """Filters of at most this size are created again for each round of additions, so that enough items fit."""
+SLOWEST = 1_000_000
+"""pybloom has no larger filters, since filling them takes minutes."""
 MADD = 1_000
 """The number of items per BF.MADD."""
 
@@ -105,8 +103,9 @@ def half_full(kind: Callable[[int], Contender], size: int) -> Contender:
 
 
 def measure(size: int, plan: Plan) -> list[Measured]:
-    say(f"filling {len(CONTENDERS)} filters for {size:,} items")
-    contenders = [half_full(kind, size) for kind in CONTENDERS]
+    kinds = [kind for kind in CONTENDERS if kind is not PyBloom or size <= SLOWEST]
+    say(f"filling {len(kinds)} filters for {size:,} items")
+    contenders = [half_full(kind, size) for kind in kinds]
     half = size // 2
     measured = {each.name: Measured(each.name) for each in contenders}
     # All additions must fit into the other half of the filter.
@@ -125,11 +124,7 @@ def measure(size: int, plan: Plan) -> list[Measured]:
                 wanted = items(next_new, next_new + count)
                 next_new += count if size > SMALL else 0
             elif operation.startswith("hit"):
-                # The last items are in all filters, also in those with random bits.
-                recent = min(half, SLOW // 10)
-                wanted = [
-                    items(n, n + 1)[0] for n in half - 1 - random.integers(recent, size=count)
-                ]
+                wanted = [items(n, n + 1)[0] for n in random.integers(half, size=count)]
             else:
                 wanted = items(next_absent, next_absent + count)
                 next_absent += count
@@ -156,22 +151,6 @@ def measure(size: int, plan: Plan) -> list[Measured]:
         measured[each.name].memory = each.memory()
         measured[each.name].false_positives = sum(each.look_up_all(absent))
     return list(measured.values())
-
-
-def files(size: int) -> list[tuple[str, int, float, float]]:
-    """Returns names, the size of a file in bytes, and the milliseconds to save and to load it."""
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for kind in (Oxbloom, PyBloom, FastBloom):
-            each, path = kind(size), Path(folder, kind.name)
-            each.fill(0, size)
-            saving, loading = [], []
-            for _ in range(5):
-                saving.append(timed(partial(each.save, path), 1)[0])
-                loading.append(timed(partial(each.load, path), 1)[0])
-            medians = (statistics.median(times) / 1e6 for times in (saving, loading))
-            rows.append((each.name, path.stat().st_size, *medians))
-    return rows
 
 
 # ---- Building offline -----------------------------------------------------------------------------------------------
@@ -309,13 +288,6 @@ def parts(plan: Plan) -> Iterator[str]:
     for size in plan.sizes:
         yield f"### {size:,} items"
         yield from speeds(measure(size, plan))
-    size = plan.sizes[1]
-    rows = [
-        [name, f"{size_of_file / 1e6:.2f} MB", f"{saving:.2f} ms", f"{loading:.2f} ms"]
-        for name, size_of_file, saving, loading in files(size)
-    ]
-    yield f"### Files of {size:,} items"
-    yield report.table("size|save|load", rows)
     yield f"### {plan.shipped:,} items on a server"
     yield report.table(
         "seconds|server's processor time|memory of the program|memory of the server",
@@ -348,9 +320,8 @@ def speeds(measured: list[Measured]) -> Iterable[str]:
     rows = [[op, *(cell(each, op) for each in measured)] for op in OPERATIONS]
     rows += [[op, cell(ours, op), *([""] * (len(measured) - 1))] for op in ARRAYS]
     rows.append(["memory", *(f"{each.memory / 1e3:,.0f} kB" for each in measured)])
-    rows.append(
-        ["false positives", *(report.percent(each.false_positives / CHUNK) for each in measured)]
-    )
+    rates = (f"{100 * each.false_positives / CHUNK:.2f} %" for each in measured)
+    rows.append(["false positives", *rates])
     yield report.table("|".join(each.name for each in measured), rows)
 
 
