@@ -52,7 +52,7 @@ build-modules: build ## Build the modules that tests load: the release, target/f
 # `cargo test` only includes the soak, the histories and the tests under valgrind if they are named.
 build-tests: build-modules setup-tests
 	cargo test $(TESTED) --no-run
-	cargo test $(TESTED) --no-run --test memcheck --test soak --test histories
+	cargo test $(TESTED) --no-run --test memcheck --test platforms --test soak --test histories
 
 # All mutants are judged by the same random cases. One that requests all memory fails at a limit. One that never ends
 # (status 3) counts as caught, since a test would have noticed it.
