@@ -3,26 +3,22 @@
 //! Our filters have checksums. Classic filters have RedisBloom's format, which has none: only the server's checksum of
 //! the whole file detects their flipped bits.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
 use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use super::recorded::RecordedAnswers;
 use models::random::Random;
-use testkit::command::{ABSENT, many};
 use testkit::filter_model::{FilterModel, use_in_every_way};
 use testkit::info::LAYOUTS;
 use testkit::memory::{EXIT_MESSAGE, limited};
 use testkit::payload::strings;
 use testkit::persistence::{aof_files, commands_in, rewrite_aof};
 use testkit::server::{server_version, with_aof, with_debug};
-use testkit::{Setup, ask, copy_of, run, run_words, server_binary};
+use testkit::{Setup, ask, copy_of, run};
 
 /// The log lines of servers that reject a file, and of replicas that reject the data of their master.
 pub(crate) const REJECTIONS: &[&str] = &[
@@ -173,13 +169,11 @@ impl Snapshot {
     }
 }
 
-/// Flips a bit. Returns the index of its byte.
-fn flip(random: &mut Random, bytes: &mut [u8]) -> usize {
+fn flip(random: &mut Random, bytes: &mut [u8]) {
     let at = random.below(bytes.len() as u64) as usize;
     let bit = random.below(8);
     println!("bit {bit} of byte {at} of {}", bytes.len());
     bytes[at] ^= 1 << bit;
-    at
 }
 
 /// Returns the setup of a server that starts with a snapshot.
@@ -237,7 +231,7 @@ fn a_snapshot_with_a_flipped_bit_is_rejected_or_its_filters_are_intact() {
     }
 }
 
-/// The append-only log of a server, with all data in one file.
+/// The rewritten append-only log of a server, with all data in one file.
 struct Log {
     folder: TempDir,
     /// The path of that file in the folder.
@@ -247,20 +241,11 @@ struct Log {
 }
 
 impl Log {
-    fn write(setup: Setup, rewrite: bool) -> Log {
-        let server = setup.start();
+    fn rewritten() -> Log {
+        let server = with_aof("no").start();
         let mut client = server.connect();
         let recorded = fill(&mut client);
-        if rewrite {
-            rewrite_aof(&mut client);
-        } else {
-            // Adds and removes items that are not checked.
-            for first in (ABSENT..ABSENT + 200).step_by(20) {
-                let numbers: Vec<u64> = (first..first + 20).collect();
-                let _: Vec<u64> = many(&mut client, "BF.MADD", "counting-roomy", &numbers);
-                let _: Vec<u64> = many(&mut client, "BF.MDEL", "counting-roomy", &numbers);
-            }
-        }
+        rewrite_aof(&mut client);
         let folder = server.kill();
         let size = |file: &PathBuf| fs::metadata(file).unwrap().len();
         let file = aof_files(folder.path()).into_iter().max_by_key(size).unwrap();
@@ -279,13 +264,6 @@ impl Log {
         self.with(&self.bytes[..length])
     }
 
-    /// Returns a copy of the folder with a flipped bit, and the index of its byte.
-    fn flipped(&self, random: &mut Random) -> (TempDir, usize) {
-        let mut damaged = self.bytes.clone();
-        let at = flip(random, &mut damaged);
-        (self.with(&damaged), at)
-    }
-
     /// Returns a copy of the folder with a flipped bit in a range of the file.
     fn flipped_in(&self, random: &mut Random, place: Range<usize>) -> TempDir {
         let mut damaged = self.bytes.clone();
@@ -294,104 +272,26 @@ impl Log {
     }
 }
 
-fn limited_with_aof(preamble: &str, truncated: &str) -> Setup {
-    limited(with_aof(preamble)).set(format!("aof-load-truncated {truncated}"))
-}
-
-/// Panics unless all items that these commands add and do not remove are present.
-fn check_commands<'a>(commands: impl IntoIterator<Item = &'a Vec<Vec<u8>>>, client: &mut Connection) {
-    let mut held: BTreeMap<&[u8], BTreeMap<&[u8], i64>> = BTreeMap::new();
-    for command in commands {
-        let step = match &command[0][..] {
-            b"BF.MADD" => 1,
-            b"BF.MDEL" => -1,
-            _ => continue,
-        };
-        let held = held.entry(&command[1]).or_default();
-        command[2..].iter().for_each(|item| *held.entry(item).or_default() += step);
-    }
-    for (key, items) in held {
-        let there: Vec<&[u8]> = items.into_iter().filter(|(_, count)| *count > 0).map(|(item, _)| item).collect();
-        let words: Vec<&[u8]> = [b"BF.MEXISTS", key].into_iter().chain(there).collect();
-        if words.len() > 2 {
-            let found: Vec<bool> = redis::from_redis_value(run_words(client, &words).unwrap()).unwrap();
-            assert!(found.iter().all(|&found| found), "{}: items are missing", String::from_utf8_lossy(key));
-        }
-    }
-}
-
-#[test]
-fn a_truncated_log_is_rejected_or_keeps_its_complete_commands() {
-    let mut random = Random::unpredictable();
-    let log = Log::write(with_aof("no"), false);
-    let commands = commands_in(&log.bytes);
-    log.recorded.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
-    for _ in 0..15 {
-        let place = &commands[random.below(commands.len() as u64) as usize].0;
-        let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
-        println!("cut to {length} of {}", log.bytes.len());
-        let rejection = limited_with_aof("no", "no").on(log.cut(length)).must_not_start(REJECTIONS);
-        assert_rejected(&rejection);
-        let server = limited_with_aof("no", "yes").on(log.cut(length)).start();
-        let mut whole: Vec<_> =
-            commands.iter().filter(|(place, _)| place.end <= length).map(|(_, words)| words).collect();
-        // A truncated transaction has no effect.
-        let edge = whole.iter().rposition(|words| words[0] == b"MULTI" || words[0] == b"EXEC");
-        if let Some(open) = edge.filter(|&edge| whole[edge][0] == b"MULTI") {
-            whole.truncate(open);
-        }
-        check_commands(whole, &mut server.connect());
-    }
-}
-
-#[test]
-fn a_log_with_a_flipped_bit_is_rejected_or_keeps_its_intact_commands() {
-    let mut random = Random::unpredictable();
-    let log = Log::write(with_aof("no"), false);
-    let commands = commands_in(&log.bytes);
-    let mut rejected = 0;
-    for _ in 0..40 {
-        let (folder, at) = log.flipped(&mut random);
-        let (_, hit) = commands.iter().find(|(place, _)| place.contains(&at)).unwrap();
-        match limited_with_aof("no", "no").on(folder).attempt(REJECTIONS) {
-            Err(log) => {
-                assert_rejected(&log);
-                rejected += 1;
-            }
-            Ok(server) => {
-                let mut client = server.connect();
-                // A flipped bit in any other command may change the database or the filter of all later commands.
-                if hit[0] == b"BF.MADD" || hit[0] == b"BF.MDEL" {
-                    let added = |command: &&Vec<Vec<u8>>| *command != hit || hit[0] == b"BF.MDEL";
-                    check_commands(commands.iter().map(|(_, command)| command).filter(added), &mut client);
-                }
-                for model in log.recorded.models() {
-                    if ask(&mut client, &format!("EXISTS {}", model.key)) {
-                        use_in_every_way(&mut client, &model.key);
-                    }
-                }
-                assert_no_crash(&server.log());
-            }
-        }
-    }
-    println!("{rejected} of 40 were rejected");
+/// Returns the setup of a server that reads a log, and perhaps accepts a truncated one.
+fn with_log(truncated: &str) -> Setup {
+    limited(with_aof("no")).set(format!("aof-load-truncated {truncated}"))
 }
 
 #[test]
 fn a_damaged_rewritten_log_is_rejected_or_its_filters_are_intact() {
     let mut random = Random::unpredictable();
-    let log = Log::write(with_aof("no"), true);
-    log.recorded.check(&mut limited_with_aof("no", "no").on(log.with(&log.bytes)).start().connect());
+    let log = Log::rewritten();
+    log.recorded.check(&mut with_log("no").on(log.with(&log.bytes)).start().connect());
     let commands = commands_in(&log.bytes);
     for _ in 0..10 {
         let place = &commands[random.below(commands.len() as u64) as usize].0;
         let length = place.start + 1 + random.below(place.len() as u64 - 1) as usize;
         println!("cut to {length} of {}", log.bytes.len());
-        assert_rejected(&limited_with_aof("no", "no").on(log.cut(length)).must_not_start(REJECTIONS));
+        assert_rejected(&with_log("no").on(log.cut(length)).must_not_start(REJECTIONS));
         // Before version 7, the rewritten part and the later commands are one file, and this setting accepts a
         // truncated one.
         if server_version() >= (7, 0) {
-            assert_rejected(&limited_with_aof("no", "yes").on(log.cut(length)).must_not_start(REJECTIONS));
+            assert_rejected(&with_log("yes").on(log.cut(length)).must_not_start(REJECTIONS));
         }
     }
     // Damages bytes that only the filters' own checksums protect.
@@ -401,11 +301,11 @@ fn a_damaged_rewritten_log_is_rejected_or_its_filters_are_intact() {
         let (place, words) = chunks[random.below(chunks.len() as u64) as usize];
         let end = place.end - b"\r\n".len();
         let damaged = log.flipped_in(&mut random, end - words[3].len()..end);
-        limited_with_aof("no", "no").on(damaged).must_not_start(&["rejected a chunk of the append-only file: "]);
+        with_log("no").on(damaged).must_not_start(&["rejected a chunk of the append-only file: "]);
     }
     let mut rejected = 0;
     for _ in 0..60 {
-        match limited_with_aof("no", "no").on(log.flipped(&mut random).0).attempt(REJECTIONS) {
+        match with_log("no").on(log.flipped_in(&mut random, 0..log.bytes.len())).attempt(REJECTIONS) {
             Err(log) => {
                 assert_rejected(&log);
                 rejected += 1;
@@ -420,65 +320,4 @@ fn a_damaged_rewritten_log_is_rejected_or_its_filters_are_intact() {
         }
     }
     println!("{rejected} of 60 were rejected");
-}
-
-#[test]
-fn a_damaged_log_with_a_snapshot_is_rejected_or_its_filters_are_intact() {
-    let mut random = Random::unpredictable();
-    for checksum in ["yes", "no"] {
-        let setup = with_aof("yes").set("rdbcompression no").set(format!("rdbchecksum {checksum}"));
-        let log = Log::write(setup, true);
-        log.recorded.check(&mut limited_with_aof("yes", "no").on(log.with(&log.bytes)).start().connect());
-        for truncated in ["yes", "no"] {
-            for _ in 0..4 {
-                let length = 1 + random.below(log.bytes.len() as u64 - 1) as usize;
-                println!("cut to {length} of {}", log.bytes.len());
-                assert_rejected(&limited_with_aof("yes", truncated).on(log.cut(length)).must_not_start(REJECTIONS));
-            }
-        }
-        for _ in 0..20 {
-            match limited_with_aof("yes", "no").on(log.flipped(&mut random).0).attempt(REJECTIONS) {
-                Err(log) => assert_rejected(&log),
-                Ok(server) => {
-                    check_accepted(checksum, &log.recorded, &mut server.connect());
-                    assert_no_crash(&server.log());
-                }
-            }
-        }
-    }
-}
-
-/// Returns true if the server's own tool says that a file is intact.
-///
-/// The tool is the server itself under another name.
-fn passes(tool: &str, file: &Path) -> bool {
-    let output = Command::new(server_binary()).arg0(tool).arg(file).stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let verdict = ["RDB looks OK", "is valid"].iter().any(|verdict| said.contains(verdict));
-    assert_eq!(output.status.success(), verdict, "{said}");
-    verdict
-}
-
-#[test]
-fn the_servers_own_tools_accept_intact_files() {
-    let snapshot = Snapshot::take("yes");
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("dump.rdb");
-    fs::write(&file, &snapshot.bytes).unwrap();
-    assert!(passes("redis-check-rdb", &file));
-    let place = &snapshot.strings[0];
-    fs::write(&file, &snapshot.bytes[..place.start + place.len() / 2]).unwrap();
-    assert!(!passes("redis-check-rdb", &file));
-    for (preamble, rewrite) in [("no", false), ("no", true), ("yes", true)] {
-        let log = Log::write(with_aof(preamble), rewrite);
-        // The tool of Valkey 9.1 does not support the snapshots that its own server writes at the start of logs.
-        if log.bytes.starts_with(b"VALKEY") {
-            continue;
-        }
-        let mut file = log.folder.path().join("appendonlydir/appendonly.aof.manifest");
-        if !file.is_file() {
-            file = log.folder.path().join(&log.name);
-        }
-        assert!(passes("redis-check-aof", &file), "{preamble} {rewrite}");
-    }
 }

@@ -20,7 +20,7 @@ use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, ask, run, run_words};
 
 /// The log lines of a replica that is about to get a snapshot, of any server version.
-pub(crate) const BEGUN: [&str; 2] = ["Full resync from", "Starting to receive RDB"];
+const BEGUN: [&str; 2] = ["Full resync from", "Starting to receive RDB"];
 
 fn is_linked(replica: &mut Connection) -> bool {
     info(replica, "replication", "master_link_status") == "up"

@@ -1,6 +1,6 @@
-//! Each system call that writes a file fails: the n-th of a save, of a rewrite, of additions, of a full
-//! synchronization, and of a start, for all n. The server reports it, or it did no harm. The server keeps all that it
-//! has acknowledged, and never takes half a file for a whole one.
+//! Each system call that writes a file fails: the n-th of a save, of a rewrite, of additions, and of a start, for all n.
+//! The server reports it, or it did no harm. The server keeps all that it has acknowledged, and never takes half a file
+//! for a whole one.
 //!
 //! `WRITES` is the number of calls of each operation that fail (default: all). They are evenly spaced, and the last
 //! ones, each of which has another part in making a file permanent, are always among them.
@@ -11,17 +11,15 @@ use std::fmt;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::thread;
 
-use redis::{Connection, Value};
+use redis::Connection;
 use tempfile::TempDir;
 
 use testkit::command::try_many;
-use testkit::failing_writes::{FailingWrites, Fault, PIPES};
+use testkit::failing_writes::{FailingWrites, Fault};
 use testkit::filter_model::{FilterModel, various};
-use testkit::info::{digest, info};
+use testkit::info::info;
 use testkit::persistence::{aof_files, aof_rewrite_succeeds, bgsave_succeeds, rewrite_aof};
-use testkit::replication::{follow, wait_for_replica};
 use testkit::server::{wait_until, with_aof, with_debug};
 use testkit::{Setup, ask, copy_of, error, run};
 
@@ -283,71 +281,4 @@ fn a_start_that_fails_at_any_write_loses_nothing() {
         }
         filters.check(&mut on(&folder).start().connect());
     });
-}
-
-/// The digest of an empty server.
-const NOTHING: &str = "0000000000000000000000000000000000000000";
-
-/// The files that are written in a full synchronization.
-#[derive(Clone, Copy, Debug)]
-enum Side {
-    /// The snapshot that the master saves before it sends it.
-    MasterFile,
-    /// The pipe through which the master's child passes the snapshot.
-    MasterPipe,
-    /// The snapshot that the replica saves before it loads it.
-    ReplicaFile,
-}
-
-#[test]
-fn a_replica_has_its_old_data_or_all_new_data_whichever_write_fails() {
-    thread::scope(|scope| {
-        for side in [Side::MasterFile, Side::MasterPipe, Side::ReplicaFile] {
-            scope.spawn(move || synchronize_again_and_again(side));
-        }
-    });
-}
-
-fn synchronize_again_and_again(side: Side) {
-    let disk = Disk::new();
-    let diskless = if let Side::MasterPipe = side { "yes" } else { "no" };
-    let master = with_debug(Setup::oxbloom()).set("repl-diskless-sync-delay 0").set("hz 100");
-    let master = master.set(format!("repl-diskless-sync {diskless}"));
-    let replica = with_debug(Setup::oxbloom()).set("hz 100");
-    let (master, replica) = match side {
-        Side::MasterFile => (disk.of(master), replica),
-        Side::MasterPipe => {
-            (master.under(disk.writes.prefix(Path::new(PIPES))), replica.set("repl-diskless-load swapdb"))
-        }
-        Side::ReplicaFile => (master, disk.of(replica)),
-    };
-    let (master, replica) = (master.start(), replica.start());
-    let (mut client, mut reader) = (master.connect(), replica.connect());
-    let mut filters = Filters::create(&mut client);
-    let state = |reader: &mut Connection| info(reader, "replication", "master_link_status");
-    for_each_failure(&disk.writes, |attempt| {
-        run(&mut reader, "REPLICAOF NO ONE").unwrap();
-        let old = digest(&mut reader);
-        assert!(filters.add(&mut client));
-        attempt.run(|| {
-            follow(&mut reader, master.port);
-            // The replica does not answer while it waits to open its file again.
-            wait_until("it has failed or succeeded", || disk.writes.failed() > 0 || state(&mut reader) == "up");
-        });
-        let new = digest(&mut client);
-        wait_until("the replica has the new data", || match run(&mut reader, "DEBUG DIGEST") {
-            Ok(Value::SimpleString(now)) => {
-                // A replica drops its old data before it synchronizes its file, which can fail.
-                let is_allowed = now == old || now == new || matches!(side, Side::ReplicaFile) && now == NOTHING;
-                assert!(is_allowed, "{side:?}: {attempt}");
-                now == new
-            }
-            other => {
-                assert_eq!(other.expect_err("a digest").code(), Some("LOADING"));
-                false
-            }
-        });
-        wait_for_replica(&mut client, &mut reader);
-    });
-    filters.check(&mut reader);
 }

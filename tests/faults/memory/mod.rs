@@ -1,10 +1,8 @@
 //! Failed allocations, in running servers, starting servers and replicas.
 //!
 //! - [`shortage`]: servers with too little memory for a large filter; [`filling`]: large filters, and what copies them;
-//! - [`eviction`]: whole filters are evicted;
 //! - [`requests`]: each request of a command fails in turn; [`starving`]: a client whose requests fail.
 
-mod eviction;
 mod filling;
 mod requests;
 mod shortage;

@@ -15,6 +15,19 @@ use testkit::server::with_debug;
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, oxbloom_with_faults, run};
 
+/// Copies the filter `grown` to `new` in chunks, and fails each request of the last one. Returns their number.
+fn copy_in_chunks(clients: &mut Clients, family: Family) -> u64 {
+    let mut chunks = clients.asks.scan_dump_of(family, "grown");
+    let (last, data) = chunks.pop().expect("a chunk");
+    for (cursor, data) in &chunks {
+        assert_eq!(clients.asks.load_chunk_of(family, "new", *cursor, data), Reply::simple("OK"));
+    }
+    let command = format!("{}.LOADCHUNK", family.prefix());
+    let requests = clients.fail_each_request(&words([command.as_bytes(), b"new", last.to_string().as_bytes(), &data]));
+    assert_eq!(clients.asks.run("DUMP new"), clients.asks.run("DUMP grown"));
+    requests
+}
+
 /// Returns a command with items.
 fn items(command: &str, numbers: Range<u64>) -> Words {
     with_items(command, &numbers.collect::<Vec<_>>())
@@ -111,9 +124,6 @@ fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
         let (mut grown, mut other) = (FilterModel::new("grown"), FilterModel::new("other"));
         grown.add(client, 0..3000);
         other.add(client, 2000..3500);
-        let mut dump = clients.asks.scan_dump("grown");
-        let (cursor, chunk) = dump.pop().expect("a chunk");
-        assert_eq!(dump.len(), if capacity == 10 { 2 } else { 1 }, "{options}");
         let (counts, forgets) =
             (options.contains("COUNTING"), ["WINDOW", "ROLLING"].iter().any(|word| options.contains(word)));
         let client = &mut clients.looks;
@@ -132,13 +142,8 @@ fn each_request_for_memory_of_a_table_may_fail_and_then_nothing_has_changed() {
             commands.push((least, split(&format!("BF.MERGE other 1 grown {how}"))));
         }
         clients.fail_all(options, &commands);
-        for (cursor, data) in &dump {
-            assert_eq!(clients.asks.load_chunk("new", *cursor, data), Reply::simple("OK"));
-        }
-        let load = words([b"BF.LOADCHUNK", b"new", cursor.to_string().as_bytes(), &chunk]);
-        let requests = clients.fail_each_request(&load);
+        let requests = copy_in_chunks(&mut clients, Family::Bloom);
         assert!(requests >= 2, "{options}: a chunk made {requests} requests");
-        assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
 
         let rejected = clients.fail_additions(&mut grown, 12, 5500);
         assert!(rejected > 2, "{options}: {rejected} additions were rejected");
@@ -183,9 +188,6 @@ fn each_request_for_memory_of_a_cuckoo_filter_may_fail_and_then_nothing_has_chan
         let capacity = if is_classic { 50_000 } else { 64 };
         run(client, &format!("CF.RESERVE grown {capacity} EXPANSION 1 {flags}")).unwrap();
         grown.add(client, 0..if is_classic { 140_000 } else { 3000 });
-        let mut dump = clients.asks.scan_dump_of(Family::Cuckoo, "grown");
-        let (cursor, chunk) = dump.pop().expect("a chunk");
-        let client = &mut clients.looks;
         let (_, header): (u64, Vec<u8>) = ask(client, "CF.SCANDUMP grown 0");
         let payload: Vec<u8> = ask(client, "DUMP grown");
         // Each command has its minimum number of requests. Keys that are created are called `new`.
@@ -203,13 +205,7 @@ fn each_request_for_memory_of_a_cuckoo_filter_may_fail_and_then_nothing_has_chan
         let inserting = [("CF.INSERT wide ITEMS", 0..70_000), ("CF.INSERTNX wide ITEMS", 30_000..100_000)];
         clients.fail_all(layout, &inserting.map(|(command, numbers)| (2, items(command, numbers))));
         clients.least = if is_classic { LEAST } else { LEAST_OF_TABLES };
-        for (cursor, data) in &dump {
-            let loaded = clients.asks.load_chunk_of(Family::Cuckoo, "new", *cursor, data);
-            assert_eq!(loaded, Reply::simple("OK"));
-        }
-        let load = words([b"CF.LOADCHUNK", b"new", cursor.to_string().as_bytes(), &chunk]);
-        assert!(clients.fail_each_request(&load) >= u64::from(!is_classic), "{layout}");
-        assert_eq!(clients.asks.run("DUMP new"), Reply::bulk(&payload));
+        assert!(copy_in_chunks(&mut clients, Family::Cuckoo) >= u64::from(!is_classic), "{layout}");
         assert_eq!(clients.fail_additions(&mut grown, 2, usize::MAX), 2);
         (0..500).for_each(|number| clients.remove_while_starving("CF.DEL wide", number));
         let client = &mut clients.looks;

@@ -7,12 +7,12 @@ use crate::memory::filling::{
 };
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, digest, digest_of, used_memory};
-use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow, reserve};
+use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow};
 use testkit::persistence::rewrite_aof;
 use testkit::replication::{follow, start_replica};
-use testkit::server::{server_version, wait_until, with_debug};
+use testkit::server::{wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, copy_of, error, error_text, run, run_words};
+use testkit::{Setup, copy_of, error_text, run, run_words};
 
 #[test]
 fn a_failed_allocation_is_an_error_until_there_is_memory_again() {
@@ -66,26 +66,6 @@ fn a_failed_allocation_is_an_error_until_there_is_memory_again() {
     models.iter().for_each(|model| {
         model.observe(&mut client);
     });
-}
-
-#[test]
-fn the_memory_of_deleted_filters_can_be_reused() {
-    // In earlier versions, a module cannot request memory without the risk that the server exits.
-    if server_version() < (7, 0) {
-        return;
-    }
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    confine_running(&server, Some(1000 * MIB));
-    for mebibytes in [700, 500, 700, 100, 700] {
-        // The server may free deleted filters in the background.
-        wait_until("the memory is free", || run(&mut client, &reserve("key", mebibytes)).is_ok());
-        assert_eq!(error(&mut client, &reserve("other", 950)), create::SYSTEM);
-        let mut model = FilterModel::new("key");
-        model.add(&mut client, 0..1000);
-        model.observe(&mut client);
-        run(&mut client, "DEL key").unwrap();
-    }
 }
 
 #[test]

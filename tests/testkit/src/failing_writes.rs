@@ -18,9 +18,6 @@ pub const PAGE: &str = "FAILING_WRITES_PAGE";
 /// The environment variable that selects the calls: those on files whose path starts with its value.
 pub const PLACE: &str = "FAILING_WRITES_PLACE";
 
-/// The start of the paths that the system shows for pipes.
-pub const PIPES: &str = "pipe:";
-
 /// What happens to the first call that fails, and to the next ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
@@ -111,13 +108,12 @@ impl FailingWrites {
         FailingWrites { page: Page::map(file.path()).expect("a page of memory"), file }
     }
 
-    /// Returns the command prefix that runs a program in which writes fail: those to files below `place`, or those to
-    /// [`PIPES`].
+    /// Returns the command prefix that runs a program in which writes to files below `place` fail.
     pub fn prefix(&self, place: &Path) -> Vec<String> {
         let default = "target/debug/examples/libfailing_writes.so";
         let library = module("FAILING_WRITES_LIBRARY", default, "make build-modules");
         // The system shows paths without links.
-        let place = fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
+        let place = fs::canonicalize(place).expect("a folder");
         preloading(&library, &[(PAGE, self.file.path()), (PLACE, &place)])
     }
 
