@@ -1,8 +1,8 @@
 //! RedisBloom 2.8.2 and this module side by side: both get the same lines, and their replies must be the same.
 //!
-//! [`lines`] generates command lines, valid and invalid, of one family of commands. [`compare`] compares the replies,
-//! and keeps track of the items, since two Bloom filters may have different false positives. [`differences`] lists the
-//! intended differences between replies. Each has a test that shows both sides.
+//! [`lines`] generates command lines, valid and invalid, of one family of commands. [`compare`] compares the replies:
+//! those about native filters as far as two filters with different bits can agree. [`differences`] lists the intended
+//! differences between replies. Each has a test that shows both sides.
 
 mod compare;
 mod differences;
@@ -23,9 +23,6 @@ const SEEDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
 const NEW_SEEDS: usize = 2;
 
 const LINES_PER_SEED: usize = 2000;
-
-/// The capacity of a filter that is created with the defaults.
-const DEFAULT_CAPACITY: i64 = 10;
 
 #[derive(Clone, Copy)]
 enum Protocol {
@@ -62,7 +59,7 @@ impl Pair {
 
     /// Starts both servers with more arguments of `loadmodule`, which both modules know.
     fn start_with_arguments(protocol: Protocol, layout: Layout, arguments: &str) -> Pair {
-        let theirs = format!("ERROR_RATE 1e-18 INITIAL_SIZE {DEFAULT_CAPACITY} {arguments}");
+        let theirs = format!("ERROR_RATE 1e-18 INITIAL_SIZE 10 {arguments}");
         let ours = match layout {
             Layout::Native => theirs.clone(),
             Layout::Classic => format!("{theirs} bf-layout classic cf-layout classic"),
@@ -133,6 +130,7 @@ impl Pair {
             "seed {seed}: {} intended differences",
             comparison.explained
         );
+        assert!(comparison.alike < LINES_PER_SEED / 4, "seed {seed}: {} replies are only alike", comparison.alike);
         assert!(self.servers.iter().all(Server::is_alive));
     }
 
@@ -151,32 +149,32 @@ fn compare_all<L: Iterator<Item = Line>>(protocol: Protocol, layout: Layout, lin
 
 #[test]
 fn thousands_of_lines_get_the_same_replies_in_resp2() {
-    compare_all(Protocol::Resp2, Layout::Native, bloom::Lines::new);
+    compare_all(Protocol::Resp2, Layout::Native, bloom::lines);
 }
 
 #[test]
 fn thousands_of_lines_get_the_same_replies_in_resp3() {
-    compare_all(Protocol::Resp3, Layout::Native, bloom::Lines::new);
+    compare_all(Protocol::Resp3, Layout::Native, bloom::lines);
 }
 
 #[test]
 fn classic_filters_are_the_same_bit_for_bit_in_resp2() {
-    compare_all(Protocol::Resp2, Layout::Classic, bloom::Lines::new);
+    compare_all(Protocol::Resp2, Layout::Classic, bloom::lines);
 }
 
 #[test]
 fn classic_filters_are_the_same_bit_for_bit_in_resp3() {
-    compare_all(Protocol::Resp3, Layout::Classic, bloom::Lines::new);
+    compare_all(Protocol::Resp3, Layout::Classic, bloom::lines);
 }
 
 #[test]
 fn cuckoo_filters_are_the_same_bit_for_bit_in_resp2() {
-    compare_all(Protocol::Resp2, Layout::Classic, cuckoo::Lines::new);
+    compare_all(Protocol::Resp2, Layout::Classic, cuckoo::lines);
 }
 
 #[test]
 fn cuckoo_filters_are_the_same_bit_for_bit_in_resp3() {
-    compare_all(Protocol::Resp3, Layout::Classic, cuckoo::Lines::new);
+    compare_all(Protocol::Resp3, Layout::Classic, cuckoo::lines);
 }
 
 #[test]
@@ -191,7 +189,7 @@ fn cuckoo_filters_have_the_same_maximum_of_layers() {
         let reply = pair.run("CF.INSERT expiring EX 1000 ITEMS item").1;
         assert_eq!(reply == full, most == 1, "{reply:?}");
         assert!(pair.run("TTL expiring").1.integer() > 900);
-        pair.compare(most, cuckoo::Lines::new(most));
+        pair.compare(most, cuckoo::lines(most));
     }
 }
 
@@ -199,7 +197,7 @@ fn cuckoo_filters_have_the_same_maximum_of_layers() {
 fn lines_without_chunks(seed: u64) -> impl Iterator<Item = Line> {
     let is_chunk =
         |line: &Line| line.command() == "CF.LOADCHUNK" && line.arguments().first().is_none_or(|cursor| cursor != b"1");
-    cuckoo::Lines::new(seed).filter(move |line| !is_chunk(line))
+    cuckoo::lines(seed).filter(move |line| !is_chunk(line))
 }
 
 #[test]
@@ -250,24 +248,6 @@ fn scripts_get_the_same_replies_in_both_protocols() {
             let (theirs, ours) = pair.run_words(&["EVAL", &names, "1", "key"]);
             assert_eq!(theirs, ours);
             assert_eq!(ours.elements().len(), 5);
-        }
-    }
-}
-
-#[test]
-fn no_filter_takes_more_memory_than_redisblooms_plus_a_cache_line() {
-    let mut pair = Pair::start(Protocol::Resp2);
-    let capacities = (0..8).flat_map(|exponent| [10, 15, 37, 64].map(|first| first * 10u64.pow(exponent) / 10));
-    let capacities: Vec<u64> = capacities.filter(|&capacity| capacity <= 10_000_000).collect();
-    for rate in ["0.5", "0.25", "0.1", "0.05", "0.01", "0.003", "0.001", "1e-4", "1e-5", "1e-6", "1e-9", "1e-12"] {
-        for capacity in &capacities {
-            for (option, allowance) in [("", 1.0), ("NONSCALING", 1.02)] {
-                pair.agree(&format!("BF.RESERVE k {rate} {capacity} {option}"));
-                let (theirs, ours) = pair.run("MEMORY USAGE k");
-                let (theirs, ours) = (theirs.integer() as f64, ours.integer() as f64);
-                assert!(ours <= theirs * allowance + 64.0, "{rate} {capacity} {option}: {ours} bytes, theirs {theirs}");
-                pair.agree("DEL k");
-            }
         }
     }
 }

@@ -4,12 +4,12 @@ use crate::compare::is_unsafe;
 use crate::exchange::filled::words;
 use crate::exchange::sides::{Starter, ours, theirs};
 use crate::lines::Line;
-use crate::lines::cuckoo::{KEYS, Lines};
+use crate::lines::cuckoo::{KEYS, lines};
 use models::random::Random;
 use testkit::payload::{Part, Payload};
 use testkit::persistence::rewrite_aof;
 use testkit::replication::{Pair, wait_for_replica};
-use testkit::wire::{Reply, Wire};
+use testkit::wire::Wire;
 use testkit::{Setup, copy_of};
 
 /// The number of random lines of a stream.
@@ -57,68 +57,6 @@ fn filters_of_all_versions_are_restored_and_used_as_in_redisbloom() {
     }
 }
 
-/// RedisBloom's server dies of most of these.
-#[test]
-fn files_that_redisbloom_never_wrote_are_rejected() {
-    let server = ours().set("rdbcompression no").start();
-    let mut client = Wire::resp2(&server);
-    client.run("CF.RESERVE key 8");
-    let original = Payload::parse(client.run("DUMP key").bytes());
-    let whole = original.parts();
-    let old = [Part::Unsigned(1), Part::Unsigned(4), Part::Unsigned(0), Part::String(vec![0; 8])].to_vec();
-    let mut restore = |encoding, parts: &[Part]| {
-        let payload = original.with_parts(encoding, parts);
-        client.run_words(&[&b"RESTORE"[..], b"copy", b"0", &payload, b"REPLACE"])
-    };
-    assert_eq!(restore(4, &whole), Reply::simple("OK"));
-    for encoding in 0..4 {
-        assert_eq!(restore(encoding, &old), Reply::simple("OK"));
-    }
-    let with = |parts: &[Part], index: usize, part: Part| {
-        let mut parts = parts.to_vec();
-        parts[index] = part;
-        parts
-    };
-    let mut hostile: Vec<(u64, Vec<Part>)> = vec![(5, whole.clone()), (4, old.clone()), (3, whole.clone())];
-    for (index, number) in [
-        // Layers, buckets, removals.
-        (0, 0),
-        (0, 2),
-        (0, 65537),
-        (0, u64::MAX),
-        (1, 0),
-        (1, 3),
-        (1, 8),
-        (1, 1 << 63),
-        (3, u64::MAX),
-        // The bucket size, the maximum of iterations, the expansion, the buckets of the first layer.
-        (4, 0),
-        (4, 256),
-        (4, 258),
-        (5, 65536),
-        (6, 3),
-        (6, 65536),
-        (7, 8),
-        (7, u64::MAX),
-    ] {
-        hostile.push((4, with(&whole, index, Part::Unsigned(number))));
-        if index < 2 {
-            hostile.push((2, with(&old, index, Part::Unsigned(number))));
-        }
-    }
-    for length in [0, 7, 9, 1 << 20] {
-        hostile.push((4, with(&whole, 8, Part::String(vec![0; length]))));
-        hostile.push((1, with(&old, 3, Part::String(vec![0; length]))));
-    }
-    hostile.extend((0..whole.len()).map(|length| (4, whole[..length].to_vec())));
-    hostile.push((4, [&whole[..], &[Part::Unsigned(0)]].concat()));
-    for (encoding, parts) in &hostile {
-        let reply = restore(*encoding, parts);
-        assert_eq!(reply, Reply::error("ERR Bad data format"), "encoding {encoding}: {parts:?}");
-    }
-    assert!(server.is_alive());
-}
-
 /// Panics unless all keys have the same content on both servers. Returns the number of filters with several layers.
 fn assert_same_keys(client: &mut Wire, other: &mut Wire) -> usize {
     assert_eq!(client.run("DBSIZE"), other.run("DBSIZE"));
@@ -144,7 +82,7 @@ fn compare_streams(writer: Starter, reader: Starter, is_sent: fn(&Line) -> bool)
         let Pair { master, replica } = Pair::start(logging(writer()), reader());
         let (mut client, mut other) = (Wire::resp2(&master), Wire::resp2(&replica));
         let mut deep = 0;
-        for (index, line) in Lines::new(seed).take(LINES).filter(is_sent).enumerate() {
+        for (index, line) in lines(seed).take(LINES).filter(is_sent).enumerate() {
             client.run_words(&line.words);
             if is_unsafe(&line) {
                 client.run_words(&[b"DEL", line.key()]);
@@ -184,18 +122,4 @@ fn random_commands_to_redisbloom_have_the_same_effect_on_a_replica_and_from_its_
 #[test]
 fn random_commands_to_this_module_have_the_same_effect_on_redisbloom_and_from_an_append_only_file() {
     compare_streams(ours, theirs, |line| line.words.iter().all(|word| word != b"native"));
-}
-
-/// A replica must not reject what its master stored, even if a client could not add it.
-#[test]
-fn copies_of_one_item_that_redisbloom_stored_are_stored_on_a_replica() {
-    let Pair { master, replica } = Pair::start(theirs(), ours());
-    let (mut client, mut other) = (Wire::resp2(&master), Wire::resp2(&replica));
-    client.run("CF.RESERVE key 1024 EXPANSION 32768");
-    for _ in 0..5 {
-        assert_eq!(client.run("CF.ADD key item"), Reply::Integer(1));
-    }
-    wait_for_replica(&mut master.connect(), &mut replica.connect());
-    assert_eq!(other.run("CF.COUNT key item"), Reply::Integer(5));
-    assert_eq!(client.run("CF.INFO key"), other.run("CF.INFO key"));
 }

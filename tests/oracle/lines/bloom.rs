@@ -71,15 +71,17 @@ const NAMES: &[(&str, u64)] = &[
 ];
 
 /// A generator of random lines.
-pub(crate) struct Lines {
+struct Lines {
     draw: Draw,
 }
 
-impl Lines {
-    pub(crate) fn new(seed: u64) -> Lines {
-        Lines { draw: Draw::new(seed) }
-    }
+/// Returns random lines without end.
+pub(crate) fn lines(seed: u64) -> impl Iterator<Item = Line> {
+    let mut lines = Lines { draw: Draw::new(seed) };
+    std::iter::from_fn(move || Some(lines.next_line()))
+}
 
+impl Lines {
     fn next_line(&mut self) -> Line {
         let (name, key) = (self.draw.name(NAMES), self.draw.random.one_of(KEYS).to_vec());
         let mut words = vec![self.draw.any_case(name).into_bytes(), key];
@@ -224,13 +226,5 @@ impl Lines {
             65..90 => (self.draw.pick(EXPANSIONS).into(), false),
             _ => (self.draw.pick(HUGE_EXPANSIONS).into(), true),
         }
-    }
-}
-
-impl Iterator for Lines {
-    type Item = Line;
-
-    fn next(&mut self) -> Option<Line> {
-        Some(self.next_line())
     }
 }

@@ -92,7 +92,7 @@ const RECENT: usize = 40;
 const MANY: u64 = 100_000;
 
 /// A generator of random lines.
-pub(crate) struct Lines {
+struct Lines {
     draw: Draw,
     /// How often each item was added.
     copies: HashMap<Vec<u8>, u64>,
@@ -104,17 +104,14 @@ pub(crate) struct Lines {
     queue: VecDeque<Line>,
 }
 
-impl Lines {
-    pub(crate) fn new(seed: u64) -> Lines {
-        Lines {
-            draw: Draw::new(seed),
-            copies: HashMap::new(),
-            recent: HashMap::new(),
-            additions: 0,
-            queue: VecDeque::new(),
-        }
-    }
+/// Returns random lines without end.
+pub(crate) fn lines(seed: u64) -> impl Iterator<Item = Line> {
+    let (draw, queue) = (Draw::new(seed), VecDeque::new());
+    let mut lines = Lines { draw, copies: HashMap::new(), recent: HashMap::new(), additions: 0, queue };
+    std::iter::from_fn(move || Some(lines.next_line()))
+}
 
+impl Lines {
     fn next_line(&mut self) -> Line {
         if let Some(line) = self.queue.pop_front() {
             return line;
@@ -315,13 +312,5 @@ impl Lines {
         }
         recent.push(item.clone());
         item
-    }
-}
-
-impl Iterator for Lines {
-    type Item = Line;
-
-    fn next(&mut self) -> Option<Line> {
-        Some(self.next_line())
     }
 }
