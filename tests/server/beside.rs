@@ -9,7 +9,6 @@ use testkit::server::{server_version, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, copy_of, oxbloom, redisbloom};
 
-use crate::access::users::user;
 use crate::commands::table::COMMANDS;
 use crate::expected::WRONG_TYPE;
 
@@ -156,26 +155,6 @@ fn texts_and_settings_have_the_names_of_the_module() {
     listener.run("SUBSCRIBE __keyspace@0__:key");
     client.run("OXBF.ADD key another");
     assert_eq!(listener.receive().elements()[2], Reply::bulk("oxbf.add"));
-}
-
-#[test]
-fn permissions_use_the_categories_and_names_of_the_module() {
-    if server_version() < (7, 4) {
-        return;
-    }
-    let server = both().start();
-    let mut admin = Wire::resp2(&server);
-    fill(&mut admin);
-    for (rule, allowed, denied) in [
-        ("~* +@oxbloom", "OXBF.ADD native a", "OXCF.ADD cuckoo a"),
-        ("~* +@oxcuckoo", "OXCF.ADD cuckoo a", "BF.ADD theirs a"),
-        ("~nat* +@oxbloom", "OXBF.ADD native a", "OXBF.ADD classic a"),
-        ("%R~native +oxbf.exists +oxbf.add", "OXBF.EXISTS native a", "OXBF.ADD native a"),
-    ] {
-        let mut client = user(&server, rule);
-        assert!(!client.run(allowed).is_error(), "{rule}: {allowed}");
-        assert!(client.run(denied).error_text().starts_with("NOPERM"), "{rule}: {denied}");
-    }
 }
 
 #[test]

@@ -7,12 +7,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::expected::OTHER_DEFAULTS;
 use testkit::command::{ABSENT, try_many};
 use testkit::filter_model::{Family, FilterModel, native_in_four_chunks, various};
-use testkit::info::{
-    CUCKOO_LAYOUTS, LAYOUTS, Sums, add_gauges, digest_of, info, info_number, layout_of, reserving, used_memory,
-};
+use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, Sums, add_gauges, digest_of, info, info_number, reserving, used_memory};
 use testkit::payload::{Part, Payload};
 use testkit::server::{wait_until, with_debug};
-use testkit::{Setup, ask, error, error_text, payload, run, run_words};
+use testkit::{Setup, ask, error_text, payload, run, run_words};
 
 fn dump(client: &mut Connection, key: &str) -> Vec<u8> {
     ask(client, &format!("DUMP {key}"))
@@ -54,34 +52,6 @@ fn a_dump_restores_to_the_same_filter_on_any_server_which_grows_like_the_origina
             }
         }
     }
-}
-
-#[test]
-fn restore_replaces_keys_and_sets_a_ttl() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    let mut model = FilterModel::new("key");
-    model.add(&mut client, 0..500);
-    let expected = model.observe(&mut client);
-    let payload = dump(&mut client, "key");
-
-    run(&mut client, "SET text value").unwrap();
-    restore(&mut client, "text", "0", &payload, &["REPLACE"]).unwrap();
-    assert_eq!(model.at("text").observe(&mut client), expected);
-
-    FilterModel::new("filter").add(&mut client, 600..2000);
-    restore(&mut client, "filter", "100000", &payload, &["REPLACE"]).unwrap();
-    assert_eq!(model.at("filter").observe(&mut client), expected);
-    assert!((1..=100_000).contains(&ask::<i64>(&mut client, "PTTL filter")));
-    assert_eq!(ask::<i64>(&mut client, "PTTL text"), -1);
-
-    restore(&mut client, "brief", "20", &payload, &[]).unwrap();
-    wait_until("the restored filter has expired", || ask::<i64>(&mut client, "EXISTS brief") == 0);
-    assert_eq!(run(&mut client, "SET key value"), Ok(Value::Okay));
-    assert_eq!(
-        error(&mut client, "BF.ADD key item"),
-        "WRONGTYPE Operation against a key holding the wrong kind of value"
-    );
 }
 
 #[test]
@@ -132,67 +102,6 @@ fn assert_full(client: &mut Connection, model: &FilterModel) {
         Family::Cuckoo => Ok(Value::Array(vec![Value::Int(-1)])),
     };
     assert_eq!(rejection, Some(expected), "{}", model.key);
-}
-
-#[test]
-fn a_filter_moves_between_names_and_databases() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    let select = |client: &mut Connection, database: u8| drop(run(client, &format!("SELECT {database}")).unwrap());
-    for model in various(&mut client) {
-        let expected = model.observe(&mut client);
-        let renamed = model.at("renamed");
-        assert_eq!(run(&mut client, &format!("RENAME {} renamed", model.key)), Ok(Value::Okay));
-        assert_eq!(renamed.observe(&mut client), expected);
-        assert_eq!(ask::<i64>(&mut client, &format!("EXISTS {}", model.key)), 0);
-        assert_eq!(ask::<i64>(&mut client, "MOVE renamed 1"), 1);
-        assert_eq!(ask::<i64>(&mut client, "EXISTS renamed"), 0);
-        select(&mut client, 1);
-        assert_eq!(renamed.observe(&mut client), expected);
-        assert_eq!(run(&mut client, "SWAPDB 1 2"), Ok(Value::Okay));
-        assert_eq!(ask::<i64>(&mut client, "EXISTS renamed"), 0);
-        select(&mut client, 2);
-        assert_eq!(renamed.observe(&mut client), expected);
-        assert_eq!(run(&mut client, "FLUSHDB"), Ok(Value::Okay));
-        select(&mut client, 0);
-    }
-}
-
-#[test]
-fn the_server_reports_the_type_and_encoding_of_a_filter() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    let keys = various(&mut client).into_iter().map(|model| model.key);
-    let mut all: Vec<String> = keys.collect();
-    run(&mut client, "SET text value").unwrap();
-    let starts = [
-        ("classic", "MBbloom--"),
-        ("valkey", "bloomfltr"),
-        ("cuckoo-classic", "MBbloomCF"),
-        ("cuckoo", "oxcuckoo-"),
-        ("", "oxbloom--"),
-    ];
-    for (start, name) in starts {
-        let (mut keys, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|key| key.starts_with(start));
-        for key in &keys {
-            let start = ["counting", "windowed", "rolling", "classic", "valkey", "cuckoo-classic", "cuckoo"];
-            let layout = match start.into_iter().find(|name| key.starts_with(name)) {
-                Some("rolling") => "windowed",
-                Some("cuckoo") => "native_cuckoo",
-                Some("cuckoo-classic") => "classic_cuckoo",
-                layout => layout.unwrap_or("native"),
-            };
-            assert_eq!(ask::<String>(&mut client, &format!("TYPE {key}")), name);
-            assert_eq!(ask::<String>(&mut client, &format!("OBJECT ENCODING {key}")), "raw");
-            assert_eq!(ask::<i64>(&mut client, &format!("OBJECT REFCOUNT {key}")), 1);
-            assert_eq!(layout_of(&mut client, key), layout);
-        }
-        let (cursor, mut found): (String, Vec<String>) = ask(&mut client, &format!("SCAN 0 COUNT 1000 TYPE {name}"));
-        found.sort();
-        keys.sort();
-        assert_eq!((cursor.as_str(), found), ("0", keys));
-        all = others;
-    }
 }
 
 #[test]

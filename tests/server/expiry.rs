@@ -230,34 +230,3 @@ fn no_time_passes_in_a_transaction() {
     let replies = client.run("EXEC");
     assert_eq!(replies, Reply::Array(vec![Reply::integers(&[1]), Reply::simple("OK"), Reply::Integer(1)]));
 }
-
-#[test]
-fn setting_a_ttl_is_an_event() {
-    let server = Setup::oxbloom().set("notify-keyspace-events KEA").start();
-    let mut subscriber = Wire::resp2(&server);
-    subscriber.run("PSUBSCRIBE __keyspace@0__:key");
-    let mut client = Wire::resp2(&server);
-    for (before, after) in CREATIONS {
-        client.run("DEL key");
-        client.run(&format!("{before} EX 100 {after}"));
-        client.run(&format!("{}.INSERT key EX 100 ITEMS c", family(before)));
-        client.run("PUBLISH __keyspace@0__:key end");
-        let mut events = Vec::new();
-        loop {
-            let message = subscriber.receive();
-            let event = message.elements()[3].text();
-            if event == "end" {
-                break;
-            }
-            events.push(event);
-        }
-        events.retain(|event| !["del", "new"].contains(&event.as_str()));
-        let expected: &[&str] =
-            if after.is_empty() { &["reserve", "expire", "add"] } else { &["reserve", "add", "expire", "add"] };
-        let expected = expected.iter().map(|event| match *event {
-            "expire" => "expire".to_owned(),
-            event => format!("{}.{event}", family(before).to_lowercase()),
-        });
-        assert_eq!(events, expected.collect::<Vec<_>>(), "{before}");
-    }
-}

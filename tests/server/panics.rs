@@ -4,9 +4,8 @@ use redis::Value;
 
 use testkit::filter_model::FilterModel;
 use testkit::info::info_number;
-use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup, ask, error, error_text, oxbloom_with_faults, run, run_words};
+use testkit::{Server, Setup, ask, error, oxbloom_with_faults, run};
 
 const REPLY: &str = "ERR internal error: see the log, and report it";
 
@@ -57,48 +56,6 @@ fn after_a_panic_within_a_reply_clients_still_get_the_right_replies() {
         assert!(is_map || pairs.elements().len() == 10, "{pairs:?}");
         assert_eq!(client.run("PING"), Reply::simple("PONG"));
     }
-}
-
-#[test]
-fn a_panic_in_a_transaction_fails_only_its_command() {
-    let server = faulty();
-    let mut client = server.connect();
-    assert_eq!(run(&mut client, "MULTI"), Ok(Value::Okay));
-    for command in ["BF.ADD key one", "BF.PANIC key", "BF.ADD key two"] {
-        assert_eq!(run(&mut client, command), Ok(Value::SimpleString("QUEUED".to_owned())));
-    }
-    client.send_packed_command(b"*1\r\n$4\r\nEXEC\r\n").unwrap();
-    let Value::Array(replies) = client.recv_response().unwrap() else { panic!("not an array") };
-    assert_eq!([&replies[0], &replies[2]], [&Value::Int(1), &Value::Int(1)]);
-    assert!(
-        matches!(&replies[1], Value::ServerError(error) if error.details() == REPLY.strip_prefix("ERR ")),
-        "{replies:?}"
-    );
-    assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS key one two three"), [1, 1, 0]);
-    assert_eq!(panics(&server), 1);
-}
-
-#[test]
-fn a_panic_in_a_script_is_an_error_to_the_script() {
-    let server = faulty();
-    let mut client = server.connect();
-    let caught = "redis.call('BF.ADD', KEYS[1], 'one') local reply = redis.pcall('BF.PANIC', KEYS[1]) \
-                  redis.call('BF.ADD', KEYS[1], 'two') return reply.err";
-    let reply = run_words(&mut client, &["EVAL", caught, "1", "key"]).unwrap();
-    assert_eq!(redis::from_redis_value::<String>(reply).unwrap(), REPLY);
-    assert_eq!(ask::<Vec<u64>>(&mut client, "BF.MEXISTS key one two three"), [1, 1, 0]);
-
-    let thrown = run_words(&mut client, &["EVAL", "return redis.call('BF.PANIC', KEYS[1])", "1", "key"]).unwrap_err();
-    assert!(error_text(&thrown).contains("internal error"), "{thrown}");
-    if server_version() >= (7, 0) {
-        let library = "#!lua name=faults\nredis.register_function('fault', \
-                       function(keys, args) return redis.call('BF.PANIC', keys[1]) end)";
-        run_words(&mut client, &["FUNCTION", "LOAD", library]).unwrap();
-        let thrown = run(&mut client, "FCALL fault 1 key").unwrap_err();
-        assert!(error_text(&thrown).contains("internal error"), "{thrown}");
-    }
-    assert_eq!(run(&mut client, "BF.ADD key three"), Ok(Value::Int(1)));
-    assert!(server.is_alive());
 }
 
 #[test]

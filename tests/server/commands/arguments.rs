@@ -1,13 +1,11 @@
-//! Arguments that are rejected: too few or too many, unknown or repeated options, numbers out of range, and keys of
-//! another type.
+//! Arguments that are rejected: too few or too many, unknown or repeated options, and keys of another type. The limits
+//! and the oracle have numbers out of range.
 
 use crate::commands::table::COMMANDS;
-use crate::expected::{WRONG_TYPE, ok};
+use crate::expected::WRONG_TYPE;
 use testkit::Setup;
 use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
-
-const BAD_SEED: &str = "ERR bad seed: SEED must be a whole number from 0 to 18446744073709551615";
 
 #[test]
 fn every_command_rejects_a_key_of_another_type_and_leaves_it_unchanged() {
@@ -48,24 +46,6 @@ fn a_wrong_number_of_arguments_is_rejected_whatever_the_key_holds() {
     ] {
         assert_eq!(client.run(&format!("BF.INSERT key {words}")), wrong_arity("bf.insert"), "{words}");
     }
-}
-
-#[test]
-fn a_command_with_too_few_arguments_is_rejected_when_it_is_queued() {
-    if server_version() < (7, 0) {
-        return;
-    }
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    for command in COMMANDS {
-        let words: Vec<_> = command.line.split(' ').collect();
-        client.run("MULTI");
-        assert_eq!(client.run(command.line), Reply::simple("QUEUED"));
-        let min = command.arity.unsigned_abs() as usize;
-        assert_eq!(client.run(&words[..min - 1].join(" ")), wrong_arity(command.name));
-        assert!(client.run("EXEC").is_error());
-    }
-    assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
 }
 
 /// Returns command lines with too few arguments, and with one too many if the command has a maximum.
@@ -149,50 +129,6 @@ fn unknown_and_repeated_options_are_rejected_and_create_nothing() {
         assert_eq!(client.run(&format!("BF.RESERVE key 0.01 100 {option} {option}")), repeated, "{option}");
     }
     assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
-}
-
-#[test]
-fn numbers_out_of_range_get_the_errors_of_redisbloom() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    let rate_range = "ERR (0 < error rate range < 1) ";
-    let expansion_range = "ERR expansion should be greater or equal to 1";
-    let rejected = [
-        ("BF.RESERVE key x 100", "ERR bad error rate"),
-        ("BF.RESERVE key nan 100", "ERR bad error rate"),
-        ("BF.RESERVE key 0 100", rate_range),
-        ("BF.RESERVE key 1 100", rate_range),
-        ("BF.RESERVE key inf x", rate_range),
-        ("BF.RESERVE key 0.01 1.5", "ERR bad capacity"),
-        ("BF.RESERVE key 0.01 9223372036854775808", "ERR bad capacity"),
-        ("BF.RESERVE key 0.01 0", "ERR (capacity should be larger than 0)"),
-        ("BF.RESERVE key 0.01 -1", "ERR (capacity should be larger than 0)"),
-        ("BF.RESERVE key 0.01 100 EXPANSION", "ERR no expansion"),
-        ("BF.RESERVE key 0.01 100 EXPANSION x", "ERR bad expansion"),
-        ("BF.RESERVE key 0.01 100 EXPANSION 4294967296", "ERR bad expansion"),
-        ("BF.RESERVE key 0.01 100 EXPANSION -1", expansion_range),
-        ("BF.RESERVE key 0.01 100 EXPANSION 2 NONSCALING", "Nonscaling filters cannot expand"),
-        ("BF.RESERVE key 0.01 100 NONSCALING EXPANSION 2", "Nonscaling filters cannot expand"),
-        ("BF.RESERVE key 0.01 100 SEED", BAD_SEED),
-        ("BF.RESERVE key 0.01 100 SEED -1", BAD_SEED),
-        ("BF.RESERVE key 0.01 100 SEED 18446744073709551616", BAD_SEED),
-        ("BF.INSERT key CAPACITY x ITEMS a", "Bad capacity"),
-        ("BF.INSERT key ERROR x ITEMS a", "Bad error rate"),
-        ("BF.INSERT key EXPANSION x ITEMS a", "Bad expansion"),
-        ("BF.INSERT key SEED x ITEMS a", BAD_SEED),
-        ("BF.INSERT key CAPACITY 0 ITEMS a", "Bad argument received"),
-        ("BF.INSERT key ERROR 1 ITEMS a", "Bad argument received"),
-        ("BF.INSERT key EXPANSION -1 ITEMS a", "Bad argument received"),
-        ("BF.INSERT key EXPANSION -1 NONSCALING ITEMS a", "Bad argument received"),
-        ("BF.INSERT key EXPANSION 4294967296 ITEMS a", "Bad argument received"),
-    ];
-    for (words, text) in rejected {
-        assert_eq!(client.run(words), Reply::error(text), "{words}");
-    }
-    assert_eq!(client.run("DBSIZE"), Reply::Integer(0));
-    assert_eq!(client.run("BF.RESERVE key 0.01 100 SEED 18446744073709551615"), ok());
-    assert_eq!(client.run("BF.RESERVE steep 0.01 100 EXPANSION 4294967295"), ok());
-    assert_eq!(client.run("BF.INFO steep EXPANSION"), Reply::integers(&[4_294_967_295]));
 }
 
 #[test]

@@ -34,6 +34,8 @@ const BLOOM: &[Step] = &[
     ("BF.MADD two a b a", &["bf.reserve two", "bf.add two"], &["BF.RESERVE two …", "BF.MADD two a b"]),
     ("BF.INSERT new ITEMS a b", &["bf.reserve new", "bf.add new"], &["BF.RESERVE new …", "BF.MADD new a b"]),
     ("BF.INSERT new ITEMS b c", &["bf.add new"], &["BF.MADD new c"]),
+    ("BF.RESERVE three 0.01 9 EX 5000", &["bf.reserve three", "expire three"], &["BF.RESERVE three …"]),
+    ("BF.INSERT three EX 5000 ITEMS a", &["bf.add three"], &["BF.MADD three a"]),
 ];
 
 const COUNTING: &[Step] = &[
@@ -112,7 +114,7 @@ const NATIVE_CUCKOO: &[Step] = &[
     ("CF.COMPACT key", &[], &[]),
     (
         "CF.INSERTNX new LAYOUT native EX 5000 ITEMS a a",
-        &["cf.reserve new", "cf.add new"],
+        &["cf.reserve new", "cf.add new", "expire new"],
         &["CF.RESERVE new …", "CF.INSERT new NOCREATE ITEMS a"],
     ),
 ];
@@ -122,7 +124,7 @@ const CLASSIC_CUCKOO: &[Step] = &[
     ("CF.COMPACT key", &["cf.compact key"], &["CF.COMPACT key"]),
     (
         "CF.INSERTNX new LAYOUT classic EX 5000 ITEMS a a",
-        &["cf.reserve new", "cf.add new"],
+        &["cf.reserve new", "cf.add new", "expire new"],
         &["CF.LOADCHUNK new 1 …", "CF.INSERT new NOCREATE ITEMS a"],
     ),
 ];
@@ -148,7 +150,7 @@ const CUCKOO: &[Step] = &[
     ("CF.LOADCHUNK key 1 data", &[], &[]),
 ];
 
-/// Returns the events of our commands that arrive before the event `end`, each with its key.
+/// Returns the events of our commands, and of keys that get a TTL, that arrive before the event `end`.
 fn events(subscriber: &mut Wire) -> Vec<String> {
     let mut events = Vec::new();
     loop {
@@ -157,7 +159,7 @@ fn events(subscriber: &mut Wire) -> Vec<String> {
         let event = channel.text().rsplit(':').next().unwrap().to_owned();
         match event.as_str() {
             "end" => return events,
-            event if event.starts_with("bf.") || event.starts_with("cf.") => {
+            event if event.starts_with("bf.") || event.starts_with("cf.") || event == "expire" => {
                 events.push(format!("{event} {}", key.text()))
             }
             _ => {}

@@ -8,7 +8,7 @@
 //! - [`filling`]: what some of these tests fill filters with;
 //! - [`sizes`]: filters too large for a machine, or almost;
 //! - [`copying`]: BF.SCANDUMP and BF.LOADCHUNK;
-//! - [`effects`]: events, and what replicas and files get; [`scripts`]: transactions, scripts and functions.
+//! - [`effects`]: events, and what replicas and files get.
 
 mod arguments;
 mod copying;
@@ -17,7 +17,6 @@ mod effects;
 mod figures;
 mod filling;
 mod items;
-mod scripts;
 mod seeds;
 mod sizes;
 pub(crate) mod table;

@@ -60,20 +60,6 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
 }
 
 #[test]
-fn config_changes_several_settings_at_once_or_none() {
-    if !has_config() {
-        return;
-    }
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    let reply = client.run("CONFIG SET bf.error-rate 0.02 bf.initial-size 50");
-    assert_eq!((reply, defaults(&mut client)), (Reply::simple("OK"), (0.02, 50, Some(2))));
-    assert!(client.run("CONFIG SET bf.error-rate 0.03 bf.initial-size 0").is_error());
-    assert!(client.run("CONFIG SET bf.initial-size 60 bf.error-rate 2").is_error());
-    assert_eq!(defaults(&mut client), (0.02, 50, Some(2)));
-}
-
-#[test]
 fn config_rejects_values_out_of_range_and_names_the_range() {
     if !has_config() {
         return;
