@@ -3,7 +3,6 @@
 
 use redis::{Connection, Value};
 
-use crate::expected::ok;
 use testkit::clock::with_clock;
 use testkit::command::{many, try_many};
 use testkit::filter_model::{FilterModel, various};
@@ -117,31 +116,6 @@ fn a_replica_of_a_replica_gives_the_same_replies() {
     assert_alike(&models, &mut master, &mut replica);
     assert_alike(&models, &mut replica, &mut end);
     assert_eq!(digest(&mut master), digest(&mut end));
-}
-
-/// RedisBloom's replicas, and ours, store the bytes of a chunk in place of their own.
-#[test]
-fn a_copy_that_is_loaded_into_a_filter_is_added_to_it_on_replicas_too() {
-    let pair = pair();
-    let (mut master, mut replica) = pair.clients();
-    let mut client = Wire::resp2(&pair.master);
-    let numbers: Vec<u64> = (0..200).collect();
-    for (key, numbers) in [("one", &numbers[..100]), ("other", &numbers[100..])] {
-        client.run(&format!("BF.RESERVE {key} 0.001 200 LAYOUT classic"));
-        many::<Vec<bool>>(&mut master, "BF.MADD", key, numbers);
-    }
-    wait_for_replica(&mut master, &mut replica);
-    let (cursor, bits) = client.scan_dump("other").swap_remove(1);
-    let before = calls(&mut replica, "bf.loadchunk");
-    // The second time, it changes nothing.
-    for _ in 0..2 {
-        assert_eq!(client.load_chunk("one", cursor, &bits), ok());
-    }
-    many::<Vec<bool>>(&mut master, "BF.MADD", "last", &[0]);
-    wait_for_replica(&mut master, &mut replica);
-    assert_eq!(calls(&mut replica, "bf.loadchunk"), before + 1);
-    assert_eq!(many::<Vec<bool>>(&mut replica, "BF.MEXISTS", "one", &numbers), [true; 200]);
-    assert_eq!(digest(&mut master), digest(&mut replica));
 }
 
 #[test]

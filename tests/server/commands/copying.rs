@@ -53,67 +53,6 @@ fn a_copy_in_chunks_is_the_same_under_another_key_and_on_another_server() {
 }
 
 #[test]
-fn damaged_chunks_and_those_of_another_filter_are_rejected_and_change_nothing() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    for (key, seed) in [("key", 1), ("other", 2)] {
-        client.run(&format!("BF.RESERVE {key} 0.01 100 SEED {seed}"));
-        add_numbers(&mut client, key, 1000);
-    }
-    let others = client.scan_dump("other");
-    let chunks = client.scan_dump("key");
-    let [(_, header), (cursor, bits), (last, table)] = &chunks[..] else { panic!("{} chunks", chunks.len()) };
-    assert_eq!(client.load_chunk("target", 1, header), ok());
-    assert_eq!(client.load_chunk("target", *last, table), ok());
-    let before = (dump(&mut client, "target"), client.run("DBSIZE"));
-    let mut flipped = bits.clone();
-    flipped[20] ^= 1;
-    // The library's tests have further damages.
-    for (what, cursor, data) in [
-        ("another filter's", *cursor, &others[1].1[..]),
-        ("another chunk's", *cursor, table),
-        ("a bit flipped", *cursor, &flipped),
-        ("truncated", *cursor, &bits[1..]),
-        ("empty", *cursor, &[]),
-        ("no cursor", 0, bits),
-        ("a cursor off by one", cursor + 1, bits),
-        ("a negative cursor", -1, bits),
-        ("the smallest cursor", i64::MIN, bits),
-        ("the largest cursor", i64::MAX, bits),
-        ("the header's cursor", 1, bits),
-        ("the header again", 1, header),
-        ("the header as a chunk", header.len() as i64 + 1, header),
-    ] {
-        let reply = client.load_chunk("target", cursor, data);
-        assert!(reply.is_error(), "{what}: {reply:?}");
-    }
-    assert_eq!(client.load_chunk("nokey", 1, &header[1..]), Reply::error("ERR received bad data"));
-    for cursor in [0, 2, -1, i64::MAX] {
-        assert_eq!(client.load_chunk("nokey", cursor, header), Reply::error("ERR not found"));
-    }
-    assert_eq!(before, (dump(&mut client, "target"), client.run("DBSIZE")));
-    assert_eq!(client.load_chunk("target", *cursor, bits), ok());
-    assert_eq!(dump(&mut client, "target"), dump(&mut client, "key"));
-}
-
-#[test]
-fn cursors_are_numbers() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    client.run("BF.ADD key item");
-    for cursor in ["x", "1.0", "01", "9223372036854775808"] {
-        let scan = client.run(&format!("BF.SCANDUMP key {cursor}"));
-        assert_eq!(scan, Reply::error("Second argument must be numeric"));
-        let load = client.run(&format!("BF.LOADCHUNK key {cursor} data"));
-        assert_eq!(load, Reply::error("ERR Second argument must be numeric"));
-    }
-    let end = Reply::Array(vec![Reply::Integer(0), Reply::bulk("")]);
-    for cursor in ["-1", "-9223372036854775808", "9223372036854775807", "1000000"] {
-        assert_eq!(client.run(&format!("BF.SCANDUMP key {cursor}")), end);
-    }
-}
-
-#[test]
 fn a_chunk_that_changes_nothing_is_neither_replicated_nor_announced() {
     let server =
         Setup::oxbloom().set("appendonly yes").set("aof-use-rdb-preamble no").set("notify-keyspace-events EAd").start();

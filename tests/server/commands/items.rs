@@ -101,23 +101,6 @@ fn an_item_may_be_as_long_as_the_server_accepts() {
 }
 
 #[test]
-fn a_thousand_items_in_one_command_get_their_replies_in_order() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    client.run("BF.RESERVE key 0.000000001 10 SEED 7");
-    let items: Vec<_> = (0..1000).map(|number| number.to_string()).collect();
-    let line = |name: &str, step: usize| -> Vec<String> {
-        [name.to_owned(), "key".to_owned()].into_iter().chain(items.iter().step_by(step).cloned()).collect()
-    };
-    assert_eq!(client.run_words(&line("BF.MADD", 3)), Reply::integers(&[1; 334]));
-    let thirds: Vec<_> = (0..1000).map(|number| i64::from(number % 3 == 0)).collect();
-    assert_eq!(client.run_words(&line("BF.MEXISTS", 1)), Reply::integers(&thirds));
-    let others: Vec<_> = thirds.iter().map(|third| 1 - third).collect();
-    assert_eq!(client.run_words(&line("BF.MADD", 1)), Reply::integers(&others));
-    assert_eq!(client.run("BF.CARD key"), Reply::Integer(1000));
-}
-
-#[test]
 fn a_full_filter_adds_the_items_that_fit_and_ends_the_reply_with_the_error() {
     let server = Setup::oxbloom().start();
     for (mut client, yes, no) in protocols(&server) {

@@ -7,21 +7,6 @@ use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup};
 
 #[test]
-fn a_capacity_may_exceed_32_bits() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    for capacity in [(1 << 30) + 1, (1 << 31) + 1, 1 << 33] {
-        client.run("DEL key");
-        assert_eq!(client.run(&format!("BF.RESERVE key 0.9 {capacity} NONSCALING")), ok());
-        assert_eq!(client.run("BF.INFO key CAPACITY"), Reply::integers(&[capacity]));
-        add_numbers(&mut client, "key", 1000);
-        let added = client.run("BF.CARD key").integer();
-        assert!(added > 990, "{added}");
-        assert_eq!(client.run("BF.MEXISTS key 0 500 999"), Reply::integers(&[1, 1, 1]));
-    }
-}
-
-#[test]
 fn a_filter_of_ten_gigabytes_takes_memory_only_as_it_is_used() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
@@ -87,21 +72,4 @@ fn a_layer_too_large_for_any_machine_is_rejected_and_the_filter_stays_as_it_is()
     assert!(new(&mut client, "BF.MADD key new").contains(&Reply::Array(vec![rejected.clone()])));
     assert_eq!(client.run("BF.ADD key 0"), Reply::Integer(0));
     assert_eq!(client.run("BF.DEBUG key"), before);
-}
-
-#[test]
-fn a_native_filter_grows_as_its_items_need_whatever_its_expansion_is() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    for (key, expansion) in [("least", 1), ("most", u32::MAX)] {
-        client.run(&format!("BF.RESERVE {key} 0.01 1000 EXPANSION {expansion} SEED 7"));
-        let mut field = |name: &str| client.run(&format!("BF.INFO {key} {name}")).elements()[0].integer();
-        assert_eq!(field("EXPANSION"), i64::from(expansion));
-        let size = field("SIZE");
-        add_numbers(&mut client, key, 50_000);
-        let mut field = |name: &str| client.run(&format!("BF.INFO {key} {name}")).elements()[0].integer();
-        // Each item takes about seventeen bits.
-        assert!((size + 75_000..size + 125_000).contains(&field("SIZE")), "{expansion}: {}", field("SIZE"));
-    }
-    assert_eq!(client.run("BF.DEBUG least"), client.run("BF.DEBUG most"));
 }

@@ -2,75 +2,20 @@
 
 use redis::Connection;
 
-use crate::expected::{FULL, array, ok, protocols};
+use crate::expected::{array, ok};
 use crate::fields::field;
+use testkit::Setup;
 use testkit::command::many;
 use testkit::filter_model::EXACT;
-use testkit::info::{assert_figures_add_up, info_field};
+use testkit::info::assert_figures_add_up;
 use testkit::memory::grow;
 use testkit::replication::{Pair, assert_synchronized};
 use testkit::server::with_debug;
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, ask, run};
 
 /// Adds or removes numbered items. Returns the number of items that were new when added, or present when removed.
 fn each(client: &mut Connection, command: &str, numbers: std::ops::Range<u64>) -> u64 {
     many::<Vec<u64>>(client, command, "key", &numbers.collect::<Vec<_>>()).iter().sum()
-}
-
-#[test]
-fn a_full_filter_has_room_again_when_items_are_removed() {
-    let server = Setup::oxbloom().start();
-    for (mut client, yes, no) in protocols(&server) {
-        client.run("FLUSHALL");
-        let full = Reply::error(FULL);
-        client.run(&format!("BF.RESERVE key {EXACT} 4 NONSCALING COUNTING"));
-        assert_eq!(client.run("BF.MADD key a b a c d e a"), array([&yes, &yes, &no, &yes, &yes, &full]));
-        // Items that are present can be added again, but no others.
-        assert_eq!(client.run("BF.ADD key a"), no);
-        assert_eq!(client.run("BF.ADD key e"), full);
-        assert_eq!(client.run("BF.MCOUNT key a e"), Reply::integers(&[3, 0]));
-        assert_eq!(client.run("BF.INSERT key NX ITEMS a b e a"), array([&no, &no, &full]));
-        assert_eq!(client.run("BF.MCOUNT key a b e"), Reply::integers(&[3, 1, 0]));
-        // Two of its three occurrences are left, so the item still takes up its slot.
-        assert_eq!(client.run("BF.DEL key a"), yes);
-        assert_eq!(client.run("BF.ADD key e"), full);
-        assert_eq!(client.run("BF.MDEL key d e"), array([&yes, &no]));
-        assert_eq!(client.run("BF.INSERT key NX ITEMS a e d"), array([&no, &yes, &full]));
-        assert_eq!(client.run("BF.MDEL key a a b c e"), array([&yes, &yes, &yes, &yes, &yes]));
-        assert_eq!(client.run("BF.MADD key f g h i j"), array([&yes, &yes, &yes, &yes, &full]));
-        assert_eq!(client.run("BF.CARD key"), Reply::Integer(4));
-        assert_eq!(client.run("BF.INFO key FILTERS").single_field("Number of filters"), Reply::Integer(1));
-    }
-}
-
-/// A counting filter allocates memory as it is filled. Reserving a large capacity costs nothing.
-#[test]
-fn a_filter_may_be_reserved_for_any_number_of_items_and_takes_memory_when_they_are_added() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    let usage = |client: &mut Connection| ask::<u64>(client, "MEMORY USAGE key");
-    let max = i64::MAX.to_string();
-    for capacity in ["1", "1000000", "1000000000000", &max] {
-        run(&mut client, &format!("BF.RESERVE key 0.01 {capacity} COUNTING SEED 7")).unwrap();
-        let room: u64 = info_field(&mut client, "key", "CAPACITY");
-        assert_eq!(room, capacity.parse::<u64>().unwrap().max(128));
-        assert!(usage(&mut client) < 1000);
-
-        for first in (0..64_000).step_by(4000) {
-            each(&mut client, "BF.MADD", first..first + 4000);
-            let now = usage(&mut client);
-            // The bounds are 10 and 22 bits an item. The upper one also allows for the smallest table.
-            let (min, max) = ((first + 4000) * 10 / 8, (first + 4000) * 22 / 8 + 2000);
-            assert!((min..max).contains(&now), "{now} bytes for {} items", first + 4000);
-        }
-        run(&mut client, "DEL key").unwrap();
-    }
-    // A filter that does not grow is laid out for its full capacity, but still takes memory only for its items.
-    run(&mut client, "BF.RESERVE key 0.01 1000000 NONSCALING COUNTING SEED 7").unwrap();
-    assert!(usage(&mut client) < 1000);
-    each(&mut client, "BF.MADD", 0..1);
-    assert!(usage(&mut client) < 100_000, "{}", usage(&mut client));
 }
 
 #[test]

@@ -1,11 +1,8 @@
 //! The replies of CF.*, and the figures of a filter.
 
-use crate::cuckoo::options::add_one;
 use crate::expected::{ok, protocols};
-use testkit::command::{item, many};
-use testkit::filter_model::FilterModel;
-use testkit::info::{assert_figures_add_up, layout_figure, used_memory};
-use testkit::memory::MIB;
+use testkit::command::many;
+use testkit::info::{assert_figures_add_up, layout_figure};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, run};
 
@@ -77,30 +74,6 @@ fn info_and_debug_describe_the_filter_that_was_asked_for() {
     }
 }
 
-#[test]
-fn only_classic_filters_have_layers_and_compacting_drops_them() {
-    let server = Setup::oxbloom().start();
-    let mut client = Wire::resp2(&server);
-    for layout in LAYOUTS {
-        client.run(&format!("CF.RESERVE {layout} 64 LAYOUT {layout}"));
-        let (mut connection, mut model) = (server.connect(), FilterModel::cuckoo(layout));
-        // CF.INSERT also adds false positives, so that each item can be removed.
-        let numbers: Vec<u64> = (0..500).collect();
-        assert_eq!(many::<Vec<u64>>(&mut connection, "CF.INSERT", layout, &numbers), [1; 500]);
-        model.items.extend(0..500);
-        let layers = |client: &mut Wire| client.run(&format!("CF.INFO {layout}")).field("Number of filters").integer();
-        assert_eq!(layers(&mut client) > 7, layout == "classic", "{layout}: {}", layers(&mut client));
-        for number in 30..500 {
-            assert_eq!(client.run_words(&[&b"CF.DEL"[..], layout.as_bytes(), &item(number)]), Reply::Integer(1));
-        }
-        assert_eq!(client.run(&format!("CF.COMPACT {layout}")), ok());
-        assert_eq!(layers(&mut client), 1, "{layout}");
-        model.items.retain(|&number| number < 30);
-        model.observe(&mut connection);
-        assert_figures_add_up(&mut connection);
-    }
-}
-
 pub(crate) const FULL: &str = "Filter is full";
 
 #[test]
@@ -145,25 +118,6 @@ fn a_full_filter_rejects_some_items_and_stores_the_others() {
         }
         assert_figures_add_up(&mut server.connect());
     }
-}
-
-#[test]
-fn a_native_filter_counts_copies_that_a_classic_one_has_no_room_for() {
-    let server = Setup::oxbloom().start();
-    let mut client = server.connect();
-    for layout in LAYOUTS {
-        run(&mut client, &format!("CF.RESERVE {layout} 1024 LAYOUT {layout}")).unwrap();
-    }
-    let copies = [7; 1000];
-    assert_eq!(many::<Vec<i64>>(&mut client, "CF.INSERT", "native", &copies), [1; 1000]);
-    assert_eq!(many::<u64>(&mut client, "CF.COUNT", "native", &[7]), 1000);
-    assert_eq!(ask::<Vec<redis::Value>>(&mut client, "CF.INFO native")[5], redis::Value::Int(1));
-    let before = used_memory(&mut client);
-    // Each layer has room for four copies.
-    let rejected = (0..1000).map(|_| add_one(&mut client, "CF.ADD", "classic", 7)).find_map(Result::err);
-    assert_eq!(rejected.as_deref(), Some("Maximum expansions reached"));
-    assert!(used_memory(&mut client) < before + 64 * MIB);
-    assert!(many::<u64>(&mut client, "CF.COUNT", "classic", &[7]) >= 4 * 31);
 }
 
 #[test]

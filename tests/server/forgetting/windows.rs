@@ -5,9 +5,8 @@ use redis::Value;
 use crate::forgetting::items::{RARE, SEED, add, all_found, found};
 use testkit::clock::{SECOND, stopped, stopped_pair, turn, with_clock};
 use testkit::info::{digest, info_field, info_number, layout_figure};
-use testkit::replication::{assert_synchronized, wait_for_replica};
-use testkit::server::wait_until;
-use testkit::wire::{Reply, Wire};
+use testkit::replication::assert_synchronized;
+use testkit::wire::Wire;
 use testkit::{ask, run};
 
 #[test]
@@ -112,41 +111,6 @@ fn a_rejected_addition_leaves_the_time_of_the_filter_and_its_items() {
 }
 
 #[test]
-fn a_rolling_filter_has_its_last_items_however_many_were_added() {
-    let pair = stopped_pair(with_clock(), with_clock());
-    let (mut client, mut reader) = pair.clients();
-    for options in ["ROLLING", "ROLLING SLICES 2", "WINDOW 86400 ROLLING", "WINDOW 86400 ROLLING SLICES 64 REFRESH"] {
-        run(&mut client, "DEL key").unwrap();
-        turn(&mut client, 0);
-        run(&mut client, &format!("BF.RESERVE key {RARE} 1000 {options} {SEED}")).unwrap();
-        let early = layout_figure(&mut client, "windowed", "slices_ended_early");
-        let (mut size, mut end) = (0, 0);
-        let slices: u64 = info_field(&mut client, "key", "SLICES");
-        // The batches have a prime number of items, so they end at every place of a slice.
-        while end < 20_000 {
-            assert_eq!(add(&mut client, "key", end..end + 83), 83, "{options} {end}");
-            end += 83;
-            let last = end.saturating_sub(1000)..end;
-            if end % 7 == 0 {
-                run(&mut client, "DEBUG RELOAD").unwrap();
-                wait_for_replica(&mut client, &mut reader);
-                assert!(all_found(&mut reader, "key", last.clone()), "{options} {end}: on the replica");
-            }
-            assert!(all_found(&mut client, "key", last), "{options} {end}");
-            assert!(ask::<u64>(&mut client, "BF.CARD key") <= 1000 + 1000u64.div_ceil(slices), "{options} {end}");
-            size = size.max(info_field::<u64>(&mut client, "key", "SIZE"));
-        }
-        assert!(size < 15_000, "{options}: {size}");
-        assert!(!all_found(&mut client, "key", 17_000..18_000), "{options}");
-        let early = layout_figure(&mut client, "windowed", "slices_ended_early") - early;
-        assert_eq!(early > 0, options.starts_with("WINDOW"), "{options}: {early}");
-        // As time passes, only a filter with WINDOW forgets.
-        turn(&mut client, 2 * 86_400 * SECOND);
-        assert_eq!(all_found(&mut client, "key", 19_100..20_000), !options.starts_with("WINDOW"), "{options}");
-    }
-}
-
-#[test]
 fn each_slice_that_was_forgotten_early_is_counted_once() {
     let server = stopped(with_clock());
     let mut client = server.connect();
@@ -156,26 +120,6 @@ fn each_slice_that_was_forgotten_early_is_counted_once() {
         add(&mut client, "key", number..number + 1);
         assert_eq!(layout_figure(&mut client, "windowed", "slices_ended_early"), early, "{number}");
     }
-}
-
-#[test]
-fn a_filter_that_does_not_grow_is_full_until_it_forgets() {
-    let server = stopped(with_clock());
-    let mut client = Wire::resp2(&server);
-    let mut clock = server.connect();
-    client.run("BF.RESERVE key 0.000001 100 WINDOW 60 NONSCALING SEED 7");
-    let words = |first: u64, count: u64| {
-        let items = (first..first + count).map(|number| number.to_string());
-        ["BF.MADD".to_owned(), "key".to_owned()].into_iter().chain(items).collect::<Vec<_>>()
-    };
-    let replies = client.run_words(&words(0, 200));
-    let accepted = replies.elements().len() - 1;
-    assert!((100..=113).contains(&accepted), "{accepted}");
-    assert_eq!(replies.elements()[accepted], Reply::error("ERR non scaling filter is full"));
-    // An item that is present needs no room.
-    assert_eq!(client.run("BF.ADD key 5"), Reply::Integer(0));
-    turn(&mut clock, 70 * SECOND);
-    assert_eq!(client.run("BF.ADD key 5"), Reply::Integer(1));
 }
 
 #[test]
@@ -201,23 +145,4 @@ fn forgotten_items_are_counted_and_cause_an_event() {
     }
     events.retain(|event| event != "new");
     assert_eq!(events, ["bf.reserve", "bf.add", "bf.add", "bf.expire", "bf.add", "end"]);
-}
-
-#[test]
-fn a_filter_that_was_idle_gives_memory_back_when_it_is_written_to() {
-    let server = stopped(with_clock());
-    let mut client = server.connect();
-    run(&mut client, "BF.RESERVE key 0.01 1000 WINDOW 3600").unwrap();
-    add(&mut client, "key", 0..100_000);
-    let grown: u64 = info_field(&mut client, "key", "SIZE");
-    assert_eq!(info_field::<u64>(&mut client, "key", "FILTERS"), 2);
-    turn(&mut client, 5000 * SECOND);
-    assert_eq!(info_field::<u64>(&mut client, "key", "SIZE"), grown);
-    add(&mut client, "key", 200_000..205_000);
-    let left: u64 = info_field(&mut client, "key", "SIZE");
-    assert!(left < grown / 8, "{left} of {grown}");
-    turn(&mut client, 10_000 * SECOND);
-    add(&mut client, "key", 300_000..301_000);
-    assert_eq!(info_field::<u64>(&mut client, "key", "FILTERS"), 1);
-    wait_until("the memory is free", || info_field::<u64>(&mut client, "key", "SIZE") < 4000);
 }
