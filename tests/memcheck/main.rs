@@ -13,14 +13,13 @@ use redis::{Connection, Value};
 use tempfile::TempDir;
 
 use models::random::Random;
-use testkit::command::many;
 use testkit::filter_model::{FilterModel, various};
-use testkit::info::{digest, digest_of, info, info_number};
+use testkit::info::{digest, info, info_number};
 use testkit::keyspace_workload::KeyspaceWorkload;
 use testkit::payload::Payload;
 use testkit::persistence::{rewrite_aof, wait_for_bgsave};
 use testkit::replication::{assert_synchronized, start_replica, wait_for_replica};
-use testkit::server::{server_version, wait_until, with_debug};
+use testkit::server::{server_version, with_debug};
 use testkit::windowed_workload::{Window, WindowedWorkload};
 use testkit::wire::Wire;
 use testkit::{Server, Setup, ask, payload, run, run_words};
@@ -52,16 +51,10 @@ fn memory_accesses_are_valid_and_no_memory_leaks() {
     let models = various(&mut client);
     let replica = start_replica(&server, with_debug(Setup::oxbloom()).under(memcheck(logs.path())));
     let mut reader = replica.connect();
-    come_and_go(&mut client);
     come_and_are_forgotten(&server);
-    merge(&mut client);
     use_at_random(&mut client, &models);
-    for model in models.iter().filter(|model| !model.key.ends_with("large")) {
-        copy_in_every_way(&server, &mut client, model);
-    }
     inspect_and_configure(&server, &mut client);
     reject(&server, &mut client, &models);
-    expire(&mut client);
     persist(&mut client);
     models.iter().for_each(|model| drop(model.observe(&mut client)));
     assert_synchronized(&mut client, &mut reader, "in the end");
@@ -89,19 +82,6 @@ fn expected_allocations(server: &Server, client: &mut Connection) -> u64 {
     if is_shared || info(client, "memory", "mem_allocator") == "libc" { 100_000 } else { 0 }
 }
 
-/// Adds items to counting filters that grow and shrink, and removes them until none is left.
-fn come_and_go(client: &mut Connection) {
-    for (key, parameters) in [("come", "0.01 20 EXPANSION 1"), ("come-careless", "0.4 50 EXPANSION 4")] {
-        run(client, &format!("BF.RESERVE {key} {parameters} COUNTING")).unwrap();
-        FilterModel::new(key).add(client, 0..3000);
-        for first in (0..3000).step_by(100) {
-            let numbers: Vec<u64> = (first..first + 100).collect();
-            assert_eq!(many::<Vec<u64>>(client, "BF.MDEL", key, &numbers), [1; 100]);
-        }
-        assert_eq!(ask::<u64>(client, &format!("BF.CARD {key}")), 0);
-    }
-}
-
 /// Adds items to filters that forget, and waits until they are forgotten, by the server's clock.
 fn come_and_are_forgotten(server: &Server) {
     let mut random = Random(2);
@@ -122,67 +102,16 @@ fn come_and_are_forgotten(server: &Server) {
     assert!(info_number(&mut server.connect(), "bf", "bf_items_forgotten") > 0);
 }
 
-/// Merges filters of each layout, into new and existing ones. Some merges are rejected.
-fn merge(client: &mut Connection) {
-    for (name, options) in [
-        ("native", "SEED 5"),
-        ("counting", "SEED 5 COUNTING"),
-        ("counting-fixed", "SEED 5 NONSCALING COUNTING"),
-        ("classic", "LAYOUT classic"),
-    ] {
-        let keys = ["x", "y", "union", "intersection"].map(|key| format!("{name}-{key}"));
-        let [x, y, union, intersection] = &keys;
-        ask::<String>(client, &format!("BF.RESERVE {x} 0.01 1000 {options}"));
-        ask::<String>(client, &format!("BF.RESERVE {y} LIKE {x}"));
-        let (mut first, mut second) = (FilterModel::new(x), FilterModel::new(y));
-        first.add(client, 0..600);
-        second.add(client, 400..1000);
-        ask::<String>(client, &format!("BF.MERGE {union} 2 {x} {y} UNION"));
-        let intersected = run(client, &format!("BF.MERGE {intersection} 2 {x} {y} INTERSECT"));
-        assert_eq!(intersected.is_ok(), name != "counting");
-        first.at(union).observe(client);
-        second.at(union).observe(client);
-        if name != "counting-fixed" {
-            // This source has grown more than the destination.
-            second.add(client, 1000..5000);
-        }
-        ask::<String>(client, &format!("BF.MERGE {x} 1 {y}"));
-        first.items.extend(second.items);
-        first.observe(client);
-        assert!(run(client, &format!("BF.MERGE {x} 1 careless")).is_err());
-    }
-}
-
 /// Runs random commands on filters of all kinds, and converts a cuckoo filter.
 fn use_at_random(client: &mut Connection, models: &[FilterModel]) {
     let (mut random, mut workload) = (Random(3), KeyspaceWorkload::new("random-"));
-    for _ in 0..600 {
+    for _ in 0..2000 {
         workload.step(&mut random, client).expect("a server that replies");
     }
     let classic = models.iter().find(|model| model.key == "cuckoo-classic-doubled").expect("a classic cuckoo filter");
     run(client, &format!("COPY {} converted", classic.key)).unwrap();
     run(client, "CF.CONVERT converted").unwrap();
     classic.at("converted").observe(client);
-}
-
-/// Copies a filter by COPY, DUMP and SCANDUMP. The copies must be equal. They are deleted in different ways.
-fn copy_in_every_way(server: &Server, client: &mut Connection, model: &FilterModel) {
-    let (key, family) = (&model.key, model.family);
-    let expected = digest_of(client, key);
-    assert_eq!(ask::<u64>(client, &format!("COPY {key} copy REPLACE")), 1);
-    let payload: Vec<u8> = ask(client, &format!("DUMP {key}"));
-    run_words(client, &[b"RESTORE".as_slice(), b"restored", b"0", &payload, b"REPLACE"]).unwrap();
-    let mut wire = Wire::resp2(server);
-    for (cursor, data) in wire.scan_dump_of(family, key) {
-        assert!(!wire.load_chunk_of(family, "loaded", cursor, &data).is_error());
-    }
-    for copy in ["copy", "restored", "loaded"] {
-        assert_eq!(digest_of(client, copy), expected, "{key}");
-        // Changes only the copy.
-        let _ = run(client, &format!("{}.ADD {copy} one", family.prefix()));
-    }
-    run(client, "RENAME loaded restored").unwrap();
-    run(client, "UNLINK copy").unwrap();
 }
 
 /// Reads all information about filters and commands, and changes the settings.
@@ -264,14 +193,6 @@ fn reject(server: &Server, client: &mut Connection, models: &[FilterModel]) {
                 }
             }
         }
-    }
-}
-
-fn expire(client: &mut Connection) {
-    for (key, options) in [("brief", ""), ("brief-counting", "COUNTING")] {
-        run(client, &format!("BF.INSERT {key} {options} ITEMS one two")).unwrap();
-        run(client, &format!("PEXPIRE {key} 1")).unwrap();
-        wait_until("the filter has expired", || ask::<u64>(client, &format!("EXISTS {key}")) == 0);
     }
 }
 
