@@ -12,6 +12,9 @@
 //! segment. The size of a classic filter's next layer is claimed, too, so that one may also take what its additions
 //! were admitted to, and those of a filter that it is merged with. Composed segments can be so deep that their table
 //! has large directories.
+//!
+//! The whole module then restores the same file, and runs all commands on it, with the checks of
+//! [`commands`](crate::commands).
 
 use std::num::NonZeroU64;
 
@@ -24,8 +27,10 @@ use testkit::forgery::kinds::KINDS;
 use testkit::forgery::sealed::Sealed;
 use testkit::payload::Part;
 
+use crate::commands::{script::script_of, session};
 use crate::decoding::copies::{MEMORY_LIMIT, saved, through_a_dump, whole};
 use crate::decoding::figures::DIRECTORY_BYTES;
+use crate::decoding::file::{CUCKOO_FILES, VALKEY_FILE};
 use crate::input::{Reader, Writer, item};
 use crate::part::{self, Shape};
 use crate::watchdog::timed;
@@ -39,6 +44,49 @@ const WINDOW: u64 = 8000;
 const ITEMS: u64 = 40;
 
 const BYTES_PER_ADDITION: u64 = 1024;
+
+/// The commands on a restored filter.
+const BLOOM_COMMANDS: &str = "\
+RESTORE a $
+BF.MEXISTS a *
+BF.MCOUNT a *
+BF.MERGE b 2 a a
+BF.MERGE b 1 a INTERSECT
+BF.ADD a new
+BF.INSERT a TTL 1 ITEMS * short
+BF.INSERT a AT 1600000001000 ITEMS * later
+BF.INSERT a AT 1 ITEMS early
+BF.MADD a * new other
+BF.COUNT a 3
+BF.DEL a 5
+BF.MDEL a *
+BF.INFO a
+BF.CARD a
+BF.DEBUG a
+BF.INFO a FPR
+COPY a c
+REWRITE
+RELOAD
+BF.ADD c newer";
+
+const CUCKOO_COMMANDS: &str = "\
+RESTORE a $
+CF.MEXISTS a *
+CF.ADD a new
+CF.ADDNX a other
+CF.INSERT a ITEMS * new
+CF.INSERTNX a ITEMS * newer
+CF.COUNT a 3
+CF.DEL a 5
+CF.COMPACT a
+CF.INFO a
+CF.DEBUG a
+COPY a c
+CF.CONVERT c
+CF.ADD c new
+REWRITE
+RELOAD
+CF.ADD c newer";
 
 /// Runs a script: see the module's documentation.
 pub fn forged(bytes: &[u8]) {
@@ -105,7 +153,13 @@ fn run(rest: &mut Reader<'_>) -> Option<()> {
     }
     let sealed = timed(&format!("{case}: sealing"), || forgery.sealed(MEMORY_LIMIT))?;
     let in_files = [Some(&sealed.values[..]), sealed.short.as_ref().map(std::slice::from_ref)];
-    let in_files = in_files.map(|values| load_file(&case, values?, sealed.encoding, filter.kind()));
+    let in_files = in_files.map(|values| {
+        let file = file_of(values?);
+        use_in_module(&file, sealed.encoding, filter.kind());
+        timed(&format!("{case}: loading a file"), || {
+            load_saved(&file, filter.kind(), sealed.encoding, MEMORY_LIMIT).ok()
+        })
+    });
     let in_bytes = timed(&format!("{case}: from_bytes"), || Filter::from_bytes(&sealed.bytes()).ok());
     // A client may go on with a filter after one of its chunks was rejected.
     let mut loaded: Vec<Filter> = load_stream(&case, &sealed).into_iter().collect();
@@ -150,7 +204,7 @@ fn has_layers(filter: &Filter) -> bool {
     !filter.kind().is_own()
 }
 
-fn load_file(case: &str, values: &[Part], encoding: u64, kind: FilterKind) -> Option<Filter> {
+fn file_of(values: &[Part]) -> Vec<u8> {
     let mut file = Writer::default();
     for value in values {
         match value {
@@ -159,7 +213,20 @@ fn load_file(case: &str, values: &[Part], encoding: u64, kind: FilterKind) -> Op
             Part::String(bytes) => file.string(bytes),
         }
     }
-    timed(&format!("{case}: loading a file"), || load_saved(&file.0, kind, encoding, MEMORY_LIMIT).ok())
+    file.0
+}
+
+/// Runs all commands on the filter of a file, in the whole module.
+fn use_in_module(file: &[u8], encoding: u64, kind: FilterKind) {
+    let version = encoding.min(6) as u8;
+    let (kind, commands) = match kind {
+        FilterKind::Classic => (version, BLOOM_COMMANDS),
+        FilterKind::Cuckoo => (CUCKOO_FILES + version, CUCKOO_COMMANDS),
+        FilterKind::NativeCuckoo => (CUCKOO_FILES + 7, CUCKOO_COMMANDS),
+        FilterKind::Valkey => (VALKEY_FILE, BLOOM_COMMANDS),
+        _ => (7, BLOOM_COMMANDS),
+    };
+    session::run(&script_of(commands), [&[kind], file].concat());
 }
 
 /// Loads a file of a version, unless it claims more than `max_memory` bytes. Only filters of RedisBloom have several

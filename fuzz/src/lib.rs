@@ -3,8 +3,8 @@
 //!
 //! - [`decoding`]: decodes the bytes as a dump's header, as a file, and as chunks that are loaded into a filter;
 //! - [`forgetting`]: adds items to filters that forget, at arbitrary times, and loads arbitrary states of them;
-//! - [`forged`]: forges numbers in the headers and chunks of our own filters, and uses what loads, within bounds of time
-//!   and memory;
+//! - [`forged`]: forges numbers in the headers and chunks of filters, and uses what loads, within bounds of time and
+//!   memory, and then in the whole module;
 //! - [`commands`]: sends arbitrary commands to the whole module in a mock [`server`].
 //!
 //! [`simulation`] is no target: it gets a seed, and runs several such servers, which replicate, restart and fail over.

@@ -3,7 +3,6 @@
 
 mod crash;
 mod damage;
-mod forgery;
 mod memory;
 mod recorded;
 mod resync;

@@ -9,5 +9,5 @@
 //! a command.
 
 pub(crate) mod items;
-mod script;
+pub(crate) mod script;
 pub mod session;

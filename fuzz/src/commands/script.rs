@@ -94,6 +94,25 @@ pub(crate) struct Script<'a> {
     pub data: Vec<u8>,
 }
 
+/// Returns a script of commands for a new server, one a line. A `$` stands for the data, and a `*` for many items.
+pub(crate) fn script_of(commands: &str) -> Vec<u8> {
+    let mut script = vec![0, 0];
+    for line in commands.lines() {
+        script.extend([0, line.split(' ').count() as u8]);
+        for word in line.split(' ') {
+            match word {
+                "$" => script.push(DATA),
+                "*" => script.extend([ITEMS, 0, MAX_ITEMS]),
+                _ => {
+                    script.extend([LITERAL, word.len() as u8]);
+                    script.extend(word.bytes());
+                }
+            }
+        }
+    }
+    script
+}
+
 impl Script<'_> {
     pub(crate) fn words(&mut self) -> Option<Words> {
         let count = self.rest.u8()? & MAX_WORDS;

@@ -20,7 +20,12 @@ use crate::server::{
 
 /// Runs a script.
 pub fn commands(bytes: &[u8]) {
-    let mut script = Script { rest: Reader(bytes), cursor: b"0".to_vec(), data: Vec::new() };
+    run(bytes, Vec::new());
+}
+
+/// Runs a script that begins with this data.
+pub(crate) fn run(script: &[u8], data: Vec<u8>) {
+    let mut script = Script { rest: Reader(script), cursor: b"0".to_vec(), data };
     if let Some(mut session) = Session::start(&mut script) {
         while session.step(&mut script).is_some() {}
         session.check_all();
@@ -157,6 +162,10 @@ impl Session {
     fn follow(&mut self, name: &[u8], words: &Words, outcome: &Outcome, had_filter: bool, is_from_master: bool) {
         let Outcome { reply, .. } = outcome;
         let Some(key) = words.get(1).filter(|_| !reply.is_error()) else { return };
+        if server::rolls(SERVER, key) {
+            self.model.put(key, Some(CountingModel::uncertain()));
+            return;
+        }
         let (items, options) = items_of(name, words);
         let numbers = if name.ends_with(b"packed") { unpacked(reply, items.len()) } else { reply.integers() };
         match name {

@@ -100,6 +100,13 @@ pub(crate) fn is_cuckoo(instance: usize, key: &[u8]) -> bool {
     [NATIVE_CUCKOO, CUCKOO].map(Some).contains(&data_type(instance, key))
 }
 
+/// Returns true if a key has a filter that forgets old items when new ones are added.
+pub(crate) fn rolls(instance: usize, key: &[u8]) -> bool {
+    let Some((_, value, _)) = module_value(instance, key) else { return false };
+    // SAFETY: all values of the module's types are filters, and nothing changes this one now.
+    unsafe { &*value.cast::<Filter>() }.windowed().is_some_and(|filter| filter.slices().window().rolling)
+}
+
 /// Returns the type, the value and the type's methods, if the value of a key is of one of the module's types.
 pub(super) fn module_value(instance: usize, key: &[u8]) -> Option<(usize, *mut c_void, raw::RedisModuleTypeMethods)> {
     with(|state| match state.instances[instance].keys.get(key) {
