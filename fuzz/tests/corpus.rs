@@ -37,21 +37,33 @@ fn main() {
         let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
         assert!(!paths.is_empty(), "{} is empty", folder.display());
         paths.sort();
-        let files: Vec<_> = paths.iter().map(|path| fs::read(path).expect("a file that can be read")).collect();
-        for (path, file) in paths.iter().zip(&files) {
-            run_on(run, file, path);
-        }
+        let files: Vec<_> =
+            paths.iter().flat_map(|path| files_of(target, path).into_iter().map(move |file| (path, file))).collect();
+        files.iter().for_each(|(path, file)| run_on(run, file, path));
         let mut mutated = Path::new(env!("CARGO_TARGET_TMPDIR")).join(target);
         mutated.set_extension("broken");
-        let (files, mut random): (Vec<_>, _) = (files.iter().map(Vec::as_slice).collect(), Random(0x0B100));
+        let (files, mut random): (Vec<_>, _) = (files.iter().map(|(_, file)| &**file).collect(), Random(0x0B100));
         for _ in 0..mutations {
             run_on(run, &mutation(&files, &mut random), &mutated);
         }
-        println!("{target}: {} files and {mutations} mutations passed", paths.len());
+        println!("{target}: {} files and {mutations} mutations passed", files.len());
     }
     if named.is_empty() || named.iter().any(|name| name == "forged") {
         run_forged(mutations);
     }
+}
+
+/// Returns the files that a file stands for, which differ in the first byte: one for a server of each age, or one for
+/// each kind that its name has after `kinds-`.
+fn files_of(target: &str, path: &Path) -> Vec<Vec<u8>> {
+    let file = fs::read(path).expect("a file that can be read");
+    let name = path.file_name().expect("a name").to_string_lossy();
+    let firsts: Vec<u8> = match name.strip_prefix("kinds-") {
+        Some(kinds) => kinds.split('-').map(|kind| kind.parse().expect("a kind")).collect(),
+        None if target == "commands" => vec![0, 1],
+        None => return vec![file],
+    };
+    firsts.into_iter().map(|first| [&[first], file.get(1..).unwrap_or(&[])].concat()).collect()
 }
 
 /// Runs `forged` with each single edit, and with random scripts. Panics at the end with all failures.

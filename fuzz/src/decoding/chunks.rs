@@ -8,7 +8,7 @@ use oxbloom_filter::internals::{FilterKind, OnDuplicate};
 
 use crate::decoding::copies::{emptied, through_a_dump, through_a_file, whole};
 use crate::decoding::figures::{check_figures, check_same, count, counts_are_right};
-use crate::decoding::kinds::{filter_of_kind, items_of_kind};
+use crate::decoding::kinds::{SAME_KIND, filter_of_kind, items_of_kind};
 use crate::decoding::parts::{bits, content, sealed_part, table, table_start, tag};
 use crate::decoding::uses::{insert, remove, use_in_every_way};
 use crate::input::{Reader, item};
@@ -27,6 +27,7 @@ pub fn chunks(bytes: &[u8]) {
 
 /// A filter into which chunks are loaded.
 struct Subject {
+    kind: u8,
     filter: Filter,
     /// The items that must be in the filter.
     model: CountingModel<u64>,
@@ -37,13 +38,13 @@ struct Subject {
 }
 
 impl Subject {
-    fn of(filter: Filter, model: CountingModel<u64>) -> Subject {
-        Subject { filter, model, outdated: None, is_loaded: false }
+    fn of(kind: u8, filter: Filter, model: CountingModel<u64>) -> Subject {
+        Subject { kind, filter, model, outdated: None, is_loaded: false }
     }
 
     fn new(rest: &mut Reader<'_>) -> Option<Subject> {
         let (kind, items) = (rest.u8()?, rest.u8()?);
-        let mut subject = Subject::of(filter_of_kind(kind), CountingModel::default());
+        let mut subject = Subject::of(kind, filter_of_kind(kind), CountingModel::default());
         (0..items_of_kind(kind, items)).all(|number| subject.insert(number));
         Some(subject)
     }
@@ -90,6 +91,7 @@ impl Subject {
             }
             _ => {
                 let (kind, items) = (rest.u8()?, rest.u8()?);
+                let kind = if kind == SAME_KIND { self.kind } else { kind };
                 self.load_another(&filter_of_kind(kind), items_of_kind(kind, items), origin);
             }
         }
@@ -129,7 +131,7 @@ impl Subject {
     /// from before the write.
     fn write(&mut self, write: impl Fn(&mut Subject)) {
         let before = whole(&self.filter);
-        let mut copy = Subject::of(through_a_file(&self.filter), self.model.clone());
+        let mut copy = Subject::of(self.kind, through_a_file(&self.filter), self.model.clone());
         write(self);
         write(&mut copy);
         let after = whole(&self.filter);
@@ -272,7 +274,8 @@ impl Subject {
         let (cursor, chunk) = sealed_part(&self.filter, part, tag(&self.filter));
         if reference & 1 == 1 {
             // The new filter has no entries, so no item is certain to be present.
-            *self = Subject { is_loaded: true, ..Subject::of(emptied(&self.filter), CountingModel::default()) };
+            let empty = Subject::of(self.kind, emptied(&self.filter), CountingModel::default());
+            *self = Subject { is_loaded: true, ..empty };
         }
         self.load(cursor, &chunk, origin);
         if reference & 2 == 2 {

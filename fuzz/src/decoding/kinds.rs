@@ -18,6 +18,9 @@ const CUCKOO_KINDS: Range<u8> = 240..245;
 /// The kinds of valkey filters in the `chunks` target.
 const VALKEY_KINDS: Range<u8> = 245..248;
 
+/// The number that stands for the kind of the filter into which chunks are loaded.
+pub(crate) const SAME_KIND: u8 = 239;
+
 /// The kinds of filters that start with so many items that their tables have many segments. The first kind is native,
 /// the others are counting.
 const LARGE_KINDS: RangeInclusive<u8> = LARGE_NATIVE..=255;
