@@ -2,10 +2,4 @@
 
 #![cfg_attr(fuzzing, no_main)]
 
-#[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| oxbloom_fuzz::commands::session::commands(bytes));
-
-#[cfg(not(fuzzing))]
-fn main() {
-    eprintln!("This is a target of cargo-fuzz. To try the files of the corpus: cargo test -p oxbloom-fuzz");
-}
+oxbloom_fuzz::target!(oxbloom_fuzz::commands::session::commands);

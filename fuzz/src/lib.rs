@@ -20,3 +20,17 @@ mod part;
 mod server;
 pub mod simulation;
 mod watchdog;
+
+/// Defines the program of a target.
+#[macro_export]
+macro_rules! target {
+    ($run:path) => {
+        #[cfg(fuzzing)]
+        libfuzzer_sys::fuzz_target!(|bytes: &[u8]| $run(bytes));
+
+        #[cfg(not(fuzzing))]
+        fn main() {
+            eprintln!("This is a target of cargo-fuzz. To try the files of the corpus: cargo test -p oxbloom-fuzz");
+        }
+    };
+}
