@@ -29,7 +29,7 @@ pub fn info_field<T: FromRedisValue>(client: &mut Connection, key: &str, field: 
 }
 
 /// Returns true if a key has a filter, of one of our data types or another project's.
-pub fn is_filter(client: &mut Connection, key: &str) -> bool {
+fn is_filter(client: &mut Connection, key: &str) -> bool {
     ["oxbloom--", "MBbloom--", "bloomfltr", "oxcuckoo-", "MBbloomCF"]
         .contains(&ask::<String>(client, &format!("TYPE {key}")).as_str())
 }
@@ -158,11 +158,6 @@ pub fn assert_figures_add_up(client: &mut Connection) {
             add_gauges(client, &key, &mut expected);
         }
     }
-    assert_figures(client, &expected, "over all filters");
-}
-
-/// Panics unless the gauges of `INFO bf` are these sums.
-pub fn assert_figures(client: &mut Connection, expected: &Sums, case: &str) {
     let figures = ["filters", "layers", "bytes", "items"];
     let shown = |client: &mut Connection| {
         let text: String = ask(client, "INFO bf");
@@ -170,13 +165,13 @@ pub fn assert_figures(client: &mut Connection, expected: &Sums, case: &str) {
     };
     // Some filters are freed in the background.
     let deadline = Instant::now() + PATIENCE;
-    while shown(client) != *expected && Instant::now() < deadline {
+    while shown(client) != expected && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(shown(client), *expected, "{case}: {figures:?} of {:?} in INFO, and as sums", all_layouts());
+    assert_eq!(shown(client), expected, "{figures:?} of {:?} in INFO, and as sums", all_layouts());
     for (index, figure) in figures.into_iter().enumerate() {
         let total = expected.iter().map(|sums| sums[index]).sum::<u64>();
-        assert_eq!(info_number(client, "bf", &format!("bf_{figure}")), total, "{case}: {figure}");
+        assert_eq!(info_number(client, "bf", &format!("bf_{figure}")), total, "{figure}");
     }
 }
 
