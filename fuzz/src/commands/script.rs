@@ -94,9 +94,9 @@ pub(crate) struct Script<'a> {
     pub data: Vec<u8>,
 }
 
-/// Returns a script of commands for a new server, one a line. A `$` stands for the data, and a `*` for many items.
+/// Returns the commands of a script, given one a line. A `$` stands for the data, and a `*` for many items.
 pub(crate) fn script_of(commands: &str) -> Vec<u8> {
-    let mut script = vec![0, 0];
+    let mut script = Vec::new();
     for line in commands.lines() {
         script.extend([0, line.split(' ').count() as u8]);
         for word in line.split(' ') {

@@ -1,6 +1,7 @@
 //! Runs a script, and checks the promises after each command.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Once;
 
 use models::counting::CountingModel;
 use models::keyspace::KeyspaceModel;
@@ -20,17 +21,28 @@ use crate::server::{
 
 /// Runs a script.
 pub fn commands(bytes: &[u8]) {
-    run(bytes, Vec::new());
+    let mut script = Script { rest: Reader(bytes), cursor: b"0".to_vec(), data: Vec::new() };
+    if let Some(session) = Session::start(&mut script) {
+        session.run(&mut script);
+    }
 }
 
-/// Runs a script that begins with this data.
-pub(crate) fn run(script: &[u8], data: Vec<u8>) {
-    let mut script = Script { rest: Reader(script), cursor: b"0".to_vec(), data };
-    if let Some(mut session) = Session::start(&mut script) {
-        while session.step(&mut script).is_some() {}
-        session.check_all();
-        (0..INSTANCES).for_each(server::flush);
-    }
+/// Runs the commands of a script, which begin with this data. The module is only loaded for the first script, since each
+/// load allocates what lives as long as the process.
+pub(crate) fn run(commands: &[u8], data: Vec<u8>) {
+    static LOADED: Once = Once::new();
+    LOADED.call_once(|| load(Age::New, Words::new()).expect("sound arguments"));
+    Session::default().run(&mut Script { rest: Reader(commands), cursor: b"0".to_vec(), data });
+}
+
+/// Loads the module with these arguments.
+fn load(age: Age, given: Words) -> Result<(), String> {
+    // In this process, settings survive when the module is loaded again, so all of them are set.
+    let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1 \
+                    cf-layout native cf-bucket-size 2 cf-initial-size 64 dialect redisbloom";
+    let defaults = defaults.split(' ').map(|word| word.as_bytes().to_vec());
+    let limit = [b"filter-memory-limit".to_vec(), MEMORY_LIMIT.to_string().into_bytes()];
+    server::load(age, &defaults.chain(given).chain(limit).collect::<Words>())
 }
 
 /// The instances: the server, its follower, and a server that loads its rewritten append-only file.
@@ -50,23 +62,21 @@ struct Session {
 impl Session {
     fn start(script: &mut Script<'_>) -> Option<Session> {
         let age = if script.rest.u8()? & 1 == 0 { Age::New } else { Age::Old };
-        // In this process, settings survive when the module is loaded again, so all of them are set.
-        let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1 \
-                        cf-layout native cf-bucket-size 2 cf-initial-size 64 dialect redisbloom";
-        let defaults = defaults.split(' ').map(|word| word.as_bytes().to_vec());
-        let limit = [b"filter-memory-limit".to_vec(), MEMORY_LIMIT.to_string().into_bytes()];
-        let arguments = |given: Words| defaults.clone().chain(given).chain(limit.clone()).collect::<Words>();
         let given = script.words()?;
-        let loaded = if given.iter().all(|word| is_granted(word)) {
-            server::load(age, &arguments(given))
-        } else {
-            Err("not asked".to_owned())
-        };
+        let loaded =
+            if given.iter().all(|word| is_granted(word)) { load(age, given) } else { Err("not asked".to_owned()) };
         if let Err(reason) = loaded {
             assert!(!reason.is_empty());
-            server::load(age, &arguments(Words::new())).expect("sound arguments");
+            load(age, Words::new()).expect("sound arguments");
         }
         Some(Session::default())
+    }
+
+    /// Runs all commands of a script.
+    fn run(mut self, script: &mut Script<'_>) {
+        while self.step(script).is_some() {}
+        self.check_all();
+        (0..INSTANCES).for_each(server::flush);
     }
 
     /// Runs a command. Returns `None` at the end of the script.
