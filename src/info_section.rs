@@ -49,9 +49,9 @@ unsafe extern "C" fn write_section(info: *mut raw::RedisModuleInfoCtx, _for_cras
         numbers(&statistics::module_figures());
         rejection::show_last(|rejection| text(c"last_rejection", rejection));
         numbers(&statistics::exporter_figures());
-        for (layout, figures) in statistics::by_layout() {
-            // All figures of a layout are in one line.
-            call!(RedisModule_InfoBeginDictField(info, layout.as_ptr()));
+        for (kind, figures) in statistics::by_kind() {
+            // All figures of a kind are in one line.
+            call!(RedisModule_InfoBeginDictField(info, kind.as_ptr()));
             numbers(&figures);
             call!(RedisModule_InfoEndDictField(info));
         }

@@ -1,4 +1,4 @@
-//! The figures of [`INFO bf`](crate::info_section): filters and items for each layout, and rejections for each reason.
+//! The figures of [`INFO bf`](crate::info_section): filters and items for each kind, and rejections for each reason.
 //!
 //! Gauges describe the filters that exist now. They change whenever a value is created, changed or freed, so they stay
 //! right after a reload, a FLUSHALL or an eviction, and INFO need not read every filter. All other figures count events
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::reply_error::{Error, Reason};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::FilterKind;
+use oxbloom_filter::internals::Kind;
 
 /// A number of events, or a quantity that goes up and down. Only the thread that runs commands adds to it. Any thread
 /// may free a filter, and read.
@@ -44,7 +44,7 @@ impl Gauge {
     }
 }
 
-/// Declares the figures of a layout, with their names in INFO, in its order.
+/// Declares the figures of a kind, with their names in INFO, in its order.
 macro_rules! figures {
     ($($(#[$doc:meta])* $figure:ident = $name:literal;)*) => {
         #[derive(Clone, Copy)]
@@ -72,7 +72,7 @@ figures! {
     Capacity = c"capacity";
 }
 
-/// The number of figures that are shown for each layout. The others follow them.
+/// The number of figures that are shown for each kind. The others follow them.
 const SHOWN: usize = NAMES.len() - 1;
 
 /// The contribution of a filter to the gauges.
@@ -100,17 +100,17 @@ impl Footprint {
     }
 }
 
-/// The figures of a layout, by [`Figure`]. Most are only ever added to.
-struct LayoutFigures([Gauge; NAMES.len()]);
+/// The figures of a kind, by [`Figure`]. Most are only ever added to.
+struct KindFigures([Gauge; NAMES.len()]);
 
-/// The figures by [`FilterKind`].
-static LAYOUTS: [LayoutFigures; FilterKind::ALL.len()] =
-    [const { LayoutFigures([const { Gauge::new() }; NAMES.len()]) }; FilterKind::ALL.len()];
+/// The figures by [`Kind`].
+static KINDS: [KindFigures; Kind::ALL.len()] =
+    [const { KindFigures([const { Gauge::new() }; NAMES.len()]) }; Kind::ALL.len()];
 
-impl LayoutFigures {
+impl KindFigures {
     #[inline]
-    fn of(filter: &Filter) -> &'static LayoutFigures {
-        &LAYOUTS[filter.kind() as usize]
+    fn of(filter: &Filter) -> &'static KindFigures {
+        &KINDS[filter.kind() as usize]
     }
 
     /// Adds to a figure, on the thread that runs commands.
@@ -143,30 +143,30 @@ static DEFRAG_MISSES: Gauge = Gauge::new();
 
 /// Records that a filter became a value of the server.
 pub(crate) fn on_create(filter: &Filter) {
-    let layout = LayoutFigures::of(filter);
-    layout.add(Figure::Filters, 1);
-    layout.change(Footprint::default(), Footprint::of(filter));
+    let kind = KindFigures::of(filter);
+    kind.add(Figure::Filters, 1);
+    kind.change(Footprint::default(), Footprint::of(filter));
 }
 
 /// Records that a value is about to be freed, by any thread.
 pub(crate) fn on_free(filter: &Filter) {
-    let layout = LayoutFigures::of(filter);
+    let kind = KindFigures::of(filter);
     let freed = Footprint::of(filter).figures().into_iter().chain([(Figure::Filters, 1)]);
-    freed.for_each(|(figure, count)| layout.0[figure as usize].remove(count));
+    freed.for_each(|(figure, count)| kind.0[figure as usize].remove(count));
 }
 
 /// Counts items that were added to the filter of a key: new ones and duplicates.
 #[inline]
 pub(crate) fn count_additions(filter: &Filter, new: u64, duplicates: u64) {
-    let layout = LayoutFigures::of(filter);
-    layout.add(Figure::Items, new);
-    layout.add(Figure::ItemsAdded, new);
-    layout.add(Figure::Duplicates, duplicates);
+    let kind = KindFigures::of(filter);
+    kind.add(Figure::Items, new);
+    kind.add(Figure::ItemsAdded, new);
+    kind.add(Figure::Duplicates, duplicates);
 }
 
 /// Counts occurrences of items that were removed from the filter of a key.
 pub(crate) fn count_removals(filter: &Filter, count: u64) {
-    LayoutFigures::of(filter).add(Figure::ItemsRemoved, count);
+    KindFigures::of(filter).add(Figure::ItemsRemoved, count);
 }
 
 /// A snapshot of a filter that forgets, to compute how much it forgot.
@@ -187,28 +187,28 @@ pub(crate) fn count_forgotten(filter: &Filter, before: Forgetting, added: u64) -
     if !filter.forgets() {
         return false;
     }
-    let (layout, after) = (LayoutFigures::of(filter), Forgetting::of(filter));
+    let (kind, after) = (KindFigures::of(filter), Forgetting::of(filter));
     let counted = before.items + added;
     let forgotten = counted.saturating_sub(after.items);
     // The items of a forged slice can be more than the slice said, so that renewing one adds to the number.
-    layout.0[Figure::Items as usize].change(counted, after.items);
-    layout.add(Figure::ItemsForgotten, forgotten);
-    layout.add(Figure::SlicesEndedEarly, after.ended_early - before.ended_early);
+    kind.0[Figure::Items as usize].change(counted, after.items);
+    kind.add(Figure::ItemsForgotten, forgotten);
+    kind.add(Figure::SlicesEndedEarly, after.ended_early - before.ended_early);
     forgotten > 0
 }
 
 /// Records that the filter of a key changed, other than by additions.
 pub(crate) fn on_change(filter: &Filter, before: Footprint) {
-    LayoutFigures::of(filter).change(before, Footprint::of(filter));
+    KindFigures::of(filter).change(before, Footprint::of(filter));
 }
 
 /// Records the growth of a filter while items were added, and whether all of them fit. [`count_additions`] counts the
 /// items.
 pub(crate) fn on_insert(filter: &Filter, before: Footprint, all_fit: bool) {
-    let (layout, after) = (LayoutFigures::of(filter), Footprint::of(filter));
-    layout.change(before, Footprint { items: before.items, ..after });
-    layout.add(Figure::LayersGrown, after.layers.saturating_sub(before.layers));
-    layout.add(Figure::AdditionsRejected, u64::from(!all_fit));
+    let (kind, after) = (KindFigures::of(filter), Footprint::of(filter));
+    kind.change(before, Footprint { items: before.items, ..after });
+    kind.add(Figure::LayersGrown, after.layers.saturating_sub(before.layers));
+    kind.add(Figure::AdditionsRejected, u64::from(!all_fit));
 }
 
 /// Counts a rejection by its reason, and whether it was replicated: this server may lack data that the master or a file
@@ -233,8 +233,8 @@ pub(crate) fn count_panic() {
 /// Figures by name.
 pub(crate) type Figures<const N: usize> = [(&'static CStr, u64); N];
 
-pub(crate) fn by_layout() -> [(&'static CStr, Figures<SHOWN>); LAYOUTS.len()] {
-    std::array::from_fn(|kind| (FilterKind::ALL[kind].name(), LAYOUTS[kind].shown()))
+pub(crate) fn by_kind() -> [(&'static CStr, Figures<SHOWN>); KINDS.len()] {
+    std::array::from_fn(|kind| (Kind::ALL[kind].name(), KINDS[kind].shown()))
 }
 
 pub(crate) fn totals() -> Figures<SHOWN> {
@@ -246,7 +246,7 @@ pub(crate) fn has_filters() -> bool {
 }
 
 fn total(figure: usize) -> u64 {
-    LAYOUTS.iter().fold(0, |sum, layout| sum.wrapping_add(layout.0[figure].get()))
+    KINDS.iter().fold(0, |sum, kind| sum.wrapping_add(kind.0[figure].get()))
 }
 
 pub(crate) fn rejections() -> Figures<{ Reason::ALL.len() }> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, Layout, OnDuplicate};
+use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, KindParams, OnDuplicate};
 
 use super::Cost;
 use super::callgrind::{self, Counts};
@@ -39,20 +39,20 @@ struct Workload {
     operation: Operation,
     error_rate: f64,
     capacity: usize,
-    layout: Layout,
+    kind: KindParams,
 }
 
 impl Workload {
     const fn new(name: &'static str, operation: Operation, error_rate: f64, capacity: usize) -> Workload {
-        Workload { name, operation, error_rate, capacity, layout: Layout::Native { seed: 42 } }
+        Workload { name, operation, error_rate, capacity, kind: KindParams::Native { seed: 42 } }
     }
 
     const fn classic(name: &'static str, operation: Operation, capacity: usize) -> Workload {
-        Workload { layout: Layout::Classic { stored_expansion: 2 }, ..Workload::new(name, operation, 0.01, capacity) }
+        Workload { kind: KindParams::Classic { stored_expansion: 2 }, ..Workload::new(name, operation, 0.01, capacity) }
     }
 
     const fn counting(name: &'static str, operation: Operation) -> Workload {
-        Workload { layout: Layout::Counting { seed: 42 }, ..Workload::new(name, operation, 0.01, 100) }
+        Workload { kind: KindParams::Counting { seed: 42 }, ..Workload::new(name, operation, 0.01, 100) }
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn run(name: &str) {
         error_rate: ErrorRate::new(workload.error_rate).expect("an error rate"),
         capacity: (workload.capacity as u64).try_into().expect("a capacity"),
         growth: Growth::By(2.try_into().expect("not 0")),
-        layout: workload.layout,
+        kind: workload.kind,
     };
     let mut filter = Filter::create(params, &mut |_| true).expect("memory");
     let (present, absent) = (items(0), items(ITEMS));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Error, InvalidWindow};
 use crate::filter::Filter;
-use crate::kind::{CreateParams, Layout};
+use crate::kind::{CreateParams, KindParams};
 use crate::prediction::Prediction;
 use crate::spec::{DEFAULT_STORED_EXPANSION, ErrorRate, Growth};
 use crate::window::{DEFAULT_SLICES, MAX_LENGTH, SLICES, Window};
@@ -280,13 +280,13 @@ impl FilterBuilder {
         self.check_contradictions()?;
         let window = self.checked_window()?;
         let seed = self.seed.0.unwrap_or_else(random_seed);
-        let layout = match (self.counting, self.classic, window) {
-            (_, _, Some(window)) => Layout::Windowed { seed, window },
-            (true, _, None) => Layout::Counting { seed },
-            (_, true, None) => Layout::Classic { stored_expansion: DEFAULT_STORED_EXPANSION },
-            (false, false, None) => Layout::Native { seed },
+        let kind = match (self.counting, self.classic, window) {
+            (_, _, Some(window)) => KindParams::Windowed { seed, window },
+            (true, _, None) => KindParams::Counting { seed },
+            (_, true, None) => KindParams::Classic { stored_expansion: DEFAULT_STORED_EXPANSION },
+            (false, false, None) => KindParams::Native { seed },
         };
-        Ok(CreateParams { error_rate, capacity, growth, layout })
+        Ok(CreateParams { error_rate, capacity, growth, kind })
     }
 
     /// Rejects pairs of options that exclude each other.

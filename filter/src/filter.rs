@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::batch::BATCH;
 use crate::error::{Error, Interrupted};
-use crate::kind::{Contained, Content, Kind, for_each_kind};
+use crate::kind::{AnyFilter, Contained, KindFilter, for_each_kind};
 use crate::spec::InsertOptions;
 
 /// A Bloom filter: a set of items, stored in a few bits each.
@@ -27,11 +27,11 @@ use crate::spec::InsertOptions;
 /// assert!(seen.contains("https://example.com/"));
 /// # Ok::<(), oxbloom_filter::Error>(())
 /// ```
-pub struct Filter(Content);
+pub struct Filter(AnyFilter);
 
-impl From<Content> for Filter {
-    fn from(content: Content) -> Filter {
-        Filter(content)
+impl From<AnyFilter> for Filter {
+    fn from(filter: AnyFilter) -> Filter {
+        Filter(filter)
     }
 }
 
@@ -246,7 +246,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn advance_to(&mut self, time: Duration) {
-        if let Content::Windowed(filter) = &mut self.0 {
+        if let AnyFilter::Windowed(filter) = &mut self.0 {
             filter.advance_to(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         }
     }
@@ -392,7 +392,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn try_clone(&self) -> Result<Filter, Error> {
-        for_each_kind!(&self.0, filter => filter.try_clone()?.into_content()).map(Filter)
+        for_each_kind!(&self.0, filter => filter.try_clone()?.into_any()).map(Filter)
     }
 }
 

@@ -99,7 +99,7 @@ impl Hash {
 
     /// Returns the two hashes of a classic filter. The seed of the second is the first.
     ///
-    /// Not inlined, to keep it out of the native layout's hot path.
+    /// Not inlined, to keep it out of the native filter's hot path.
     #[inline(never)]
     fn murmur64(item: &[u8]) -> Hash {
         let first = murmur64(item, 0xC6A4_A793_5BD1_E995);
@@ -115,7 +115,7 @@ impl Hash {
 
     /// Returns the two hashes of a valkey filter, of the item's length and of the item.
     ///
-    /// Not inlined, to keep it out of the native layout's hot path.
+    /// Not inlined, to keep it out of the native filter's hot path.
     #[inline(never)]
     fn sip(item: &[u8], seed: &[u8; 32]) -> Hash {
         let (keys, _) = seed.as_chunks();

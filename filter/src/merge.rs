@@ -22,7 +22,7 @@
 use crate::error::{Error, MergeError};
 use crate::filter::Filter;
 use crate::item_count::MergeOp;
-use crate::kind::{Content, Kind, for_each_kind};
+use crate::kind::{AnyFilter, KindFilter, for_each_kind};
 use crate::memory::{Admit, try_vec};
 
 /// Set operations on filters that agree in [all relevant parameters](crate::Mismatch).
@@ -84,7 +84,7 @@ impl Filter {
         let sources = distinct(sources)?;
         let longest = longest(&sources).ok_or(MergeError::OutOfMemory)?;
         check_mergeable(longest, &sources, op)?;
-        let merged = for_each_kind!(longest, filter => filter.merged_contents(&sources, op, admit))?;
+        let merged = for_each_kind!(longest, filter => filter.merged_any(&sources, op, admit))?;
         Ok(Filter::from(merged))
     }
 
@@ -93,8 +93,8 @@ impl Filter {
     /// Calls `admit` with the bytes that it will take in addition; `admit` may reject them.
     pub fn merge(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
         let sources = distinct(sources)?;
-        check_mergeable(self.content(), &sources, op)?;
-        Ok(for_each_kind!(self.content_mut(), filter => filter.merge_contents(&sources, op, admit))?)
+        check_mergeable(self.by_kind(), &sources, op)?;
+        Ok(for_each_kind!(self.by_kind_mut(), filter => filter.merge_any(&sources, op, admit))?)
     }
 }
 
@@ -112,26 +112,26 @@ impl Filter {
     /// blocks.
     #[doc(hidden)]
     pub fn table_bytes(&self) -> u64 {
-        for_each_kind!(self.content(), filter => filter.table_bytes()) as u64
+        for_each_kind!(self.by_kind(), filter => filter.table_bytes()) as u64
     }
 }
 
 /// A source of a merge, and the number of times that it was given.
-type Source<'a> = (&'a Content, u64);
+type Source<'a> = (&'a AnyFilter, u64);
 
 /// Returns an error unless the sources can be merged with each other and with `target`.
-fn check_mergeable(target: &Content, sources: &[Source<'_>], op: MergeOp) -> Result<(), MergeError> {
+fn check_mergeable(target: &AnyFilter, sources: &[Source<'_>], op: MergeOp) -> Result<(), MergeError> {
     let mut all = std::iter::once(target).chain(sources.iter().map(|(source, _)| *source));
-    all.clone().find_map(|content| content.kind().unmerged()).map_or(Ok(()), Err)?;
+    all.clone().find_map(|filter| filter.kind().unmerged()).map_or(Ok(()), Err)?;
     // The sources may have layers that the target lacks, and must agree in these too.
     let longest = std::iter::once(target).chain(longest(sources));
-    let mut pairs = longest.flat_map(|content| sources.iter().map(move |(source, _)| (content, *source)));
-    let mismatch = pairs.find_map(|(content, source)| for_each_kind!(content, filter => filter.mismatch(source)));
+    let mut pairs = longest.flat_map(|filter| sources.iter().map(move |(source, _)| (filter, *source)));
+    let mismatch = pairs.find_map(|(filter, source)| for_each_kind!(filter, filter => filter.mismatch(source)));
     mismatch.map_or(Ok(()), |mismatch| Err(MergeError::SourcesDiffer(mismatch)))?;
     match op {
         MergeOp::Union => Ok(()),
         MergeOp::Intersection => {
-            all.try_for_each(|content| for_each_kind!(content, filter => filter.check_intersection()))
+            all.try_for_each(|filter| for_each_kind!(filter, filter => filter.check_intersection()))
         }
     }
 }
@@ -146,12 +146,12 @@ fn distinct<'a>(filters: &[&'a Filter]) -> Result<Vec<Source<'a>>, Error> {
     firsts.extend(alike.map(|alike| (alike[0].1, alike.len() as u64)));
     firsts.sort_unstable();
     let mut sources = try_vec(firsts.len())?;
-    sources.extend(firsts.into_iter().map(|(place, times)| (filters[place].content(), times)));
+    sources.extend(firsts.into_iter().map(|(place, times)| (filters[place].by_kind(), times)));
     Ok(sources)
 }
 
 /// Returns the filter with the most layers.
-fn longest<'a>(sources: &[Source<'a>]) -> Option<&'a Content> {
-    let layers = |content: &Content| for_each_kind!(content, filter => filter.num_layers());
+fn longest<'a>(sources: &[Source<'a>]) -> Option<&'a AnyFilter> {
+    let layers = |filter: &AnyFilter| for_each_kind!(filter, filter => filter.num_layers());
     sources.iter().map(|(source, _)| *source).max_by_key(|source| layers(source))
 }

@@ -25,13 +25,13 @@
 //! code. So the same parameters give the same shape on every machine. A replica relies on this when it creates its own
 //! copy of a filter.
 
-mod rates;
+mod probabilities;
 mod search;
 
 use crate::line::BITS_PER_LINE;
-pub(crate) use rates::either;
-use rates::{Fill, ProbesPerBlock, items_offered};
-pub use rates::{power, textbook_bits_per_item, textbook_false_positive_rate};
+pub(crate) use probabilities::either;
+use probabilities::{Fill, ProbesPerBlock, items_offered};
+pub use probabilities::{power, textbook_bits_per_item, textbook_false_positive_rate};
 use search::{Guarantee, Target};
 
 /// The maximum number of blocks of a filter. Its bits can then be counted in an `i64`, so its bytes can be addressed.

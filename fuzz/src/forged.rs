@@ -19,7 +19,7 @@
 use std::num::NonZeroU64;
 
 use oxbloom_filter::internals::codec::{self, Encoding, Header, Origin, Sink as _};
-use oxbloom_filter::internals::{FilterKind, InsertOptions, MergeOp};
+use oxbloom_filter::internals::{InsertOptions, Kind, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 use testkit::forgery::content::Forgery;
 use testkit::forgery::entries::{ENTRIES, Entries};
@@ -217,13 +217,13 @@ fn file_of(values: &[Part]) -> Vec<u8> {
 }
 
 /// Runs all commands on the filter of a file, in the whole module.
-fn use_in_module(file: &[u8], encoding: u64, kind: FilterKind) {
+fn use_in_module(file: &[u8], encoding: u64, kind: Kind) {
     let version = encoding.min(6) as u8;
     let (kind, commands) = match kind {
-        FilterKind::Classic => (version, BLOOM_COMMANDS),
-        FilterKind::Cuckoo => (CUCKOO_FILES + version, CUCKOO_COMMANDS),
-        FilterKind::NativeCuckoo => (CUCKOO_FILES + 7, CUCKOO_COMMANDS),
-        FilterKind::Valkey => (VALKEY_FILE, BLOOM_COMMANDS),
+        Kind::Classic => (version, BLOOM_COMMANDS),
+        Kind::Cuckoo => (CUCKOO_FILES + version, CUCKOO_COMMANDS),
+        Kind::NativeCuckoo => (CUCKOO_FILES + 7, CUCKOO_COMMANDS),
+        Kind::Valkey => (VALKEY_FILE, BLOOM_COMMANDS),
         _ => (7, BLOOM_COMMANDS),
     };
     session::run(&script_of(commands), [&[kind], file].concat());
@@ -231,7 +231,7 @@ fn use_in_module(file: &[u8], encoding: u64, kind: FilterKind) {
 
 /// Loads a file of a version, unless it claims more than `max_memory` bytes. Only filters of RedisBloom have several
 /// versions.
-fn load_saved(file: &[u8], kind: FilterKind, version: u64, max_memory: u64) -> Result<Filter, DecodeError> {
+fn load_saved(file: &[u8], kind: Kind, version: u64, max_memory: u64) -> Result<Filter, DecodeError> {
     Encoding::of(kind).read(version, &mut Reader(file), &mut |bytes| bytes <= max_memory)
 }
 
@@ -366,7 +366,7 @@ impl Subject<'_> {
 
     /// Merges the filter with itself and with another.
     fn merge(&self) {
-        if self.filter.kind() == FilterKind::Windowed {
+        if self.filter.kind() == Kind::Windowed {
             return;
         }
         let mut fair = self.filter.empty_like(&mut |_| true).expect("little memory");

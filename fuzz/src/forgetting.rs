@@ -12,7 +12,7 @@ use models::window::{Answer, Rules, WindowModel};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, SealedChunk};
 use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding, Header, Origin};
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, Layout, OnDuplicate, Window};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, InsertOptions, KindParams, OnDuplicate, Window};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::decoding::copies::MEMORY_LIMIT;
@@ -68,7 +68,7 @@ impl Subject {
             error_rate: ErrorRate::new([0.5, 0.01, 1e-6, 1e-30][usize::from(flags >> 5 & 3)])?,
             capacity: capacity.try_into().ok()?,
             growth: if grows { Growth::By(2.try_into().ok()?) } else { Growth::Fixed },
-            layout: Layout::Windowed { seed: 7, window },
+            kind: KindParams::Windowed { seed: 7, window },
         };
         let filter = Filter::create(params, &mut |_| true).expect("little memory");
         Some(Subject { model: model_of(capacity, window, false), filter, now: START, capacity, edited: false })

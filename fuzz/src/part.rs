@@ -1,10 +1,10 @@
 //! Reads and edits parts of a filter's table, and composes them of arbitrary entries.
 //!
-//! The format is that of `filter/src/table/stored.rs`. This is an independent implementation, so that a table can be
+//! The format is that of `filter/src/table/part.rs`. This is an independent implementation, so that a table can be
 //! compared with its own dump.
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{FilterKind, codec};
+use oxbloom_filter::internals::{Kind, codec};
 use testkit::forgery::entries::{GROUP, Widths, slots_of_count, write_group};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
@@ -35,8 +35,8 @@ pub(crate) struct Shape {
 /// Returns the offset of the record of a filter's table in its header.
 pub(crate) fn record_start(filter: &Filter) -> usize {
     match filter.kind() {
-        FilterKind::Counting => 48,
-        FilterKind::NativeCuckoo => 64,
+        Kind::Counting => 48,
+        Kind::NativeCuckoo => 64,
         _ => 72,
     }
 }

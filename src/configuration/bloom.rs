@@ -6,7 +6,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use super::setting::{Setting, settings};
 use crate::family::{BLOOM, Dialect};
 use crate::server::feature;
-use oxbloom_filter::internals::{ErrorRate, FilterKind, Growth};
+use oxbloom_filter::internals::{ErrorRate, Growth, Kind};
 
 settings! {
     /// Returns the default error rate of new filters.
@@ -44,5 +44,4 @@ settings! {
 }
 
 /// The layouts of new filters, by their names.
-pub(crate) const LAYOUT_NAMES: [&CStr; 3] =
-    [FilterKind::Native.name(), FilterKind::Classic.name(), FilterKind::Valkey.name()];
+pub(crate) const LAYOUT_NAMES: [&CStr; 3] = [Kind::Native.name(), Kind::Classic.name(), Kind::Valkey.name()];

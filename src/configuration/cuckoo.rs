@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::num::NonZeroU64;
 
 use super::setting::{Setting, settings};
-use oxbloom_filter::internals::FilterKind;
+use oxbloom_filter::internals::Kind;
 use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION};
 
 settings! {
@@ -43,4 +43,4 @@ pub(crate) enum CuckooLayout {
 pub(crate) const LAYOUTS: [CuckooLayout; 2] = [CuckooLayout::Native, CuckooLayout::Classic];
 
 /// The names of [`LAYOUTS`].
-pub(crate) const LAYOUT_NAMES: [&CStr; 2] = [FilterKind::Native.name(), FilterKind::Classic.name()];
+pub(crate) const LAYOUT_NAMES: [&CStr; 2] = [Kind::Native.name(), Kind::Classic.name()];

@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::valkey::encode_payload;
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Layout};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, KindParams};
 use testkit::filter_model::Family;
 use testkit::info::digest_of;
 use testkit::modules::{oxbloom_with_faults, valkey_bloom};
@@ -146,7 +146,7 @@ fn filters_of_valkey_bloom_are_imported_from_their_dump() {
             error_rate: ErrorRate::new(0.01).unwrap(),
             capacity: NonZeroU64::new(100).unwrap(),
             growth,
-            layout: Layout::Valkey { seed: [7; 32], tightening: half },
+            kind: KindParams::Valkey { seed: [7; 32], tightening: half },
         };
         let mut filter = Filter::create(params, &mut |_bytes| true).unwrap();
         let mut insert = |item: u32| assert!(filter.insert(item.to_string()).is_ok());

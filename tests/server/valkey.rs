@@ -2,7 +2,7 @@
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::valkey::{decode_payload, encode_payload};
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Layout, codec};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, KindParams, codec};
 use redis::{Connection, Value};
 
 use testkit::command::{item, many};
@@ -24,7 +24,7 @@ fn filter(items: std::ops::Range<u64>) -> Filter {
         error_rate: ErrorRate::new(0.01).unwrap(),
         capacity: 10.try_into().unwrap(),
         growth: Growth::By(2.try_into().unwrap()),
-        layout: Layout::Valkey { seed: *SEED, tightening: ErrorRate::new(0.5).unwrap() },
+        kind: KindParams::Valkey { seed: *SEED, tightening: ErrorRate::new(0.5).unwrap() },
     };
     let mut filter = Filter::create(params, &mut |_| true).unwrap();
     filter.insert_batch(items.map(item)).unwrap();

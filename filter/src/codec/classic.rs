@@ -35,7 +35,7 @@ use crate::kind::chain::ChainSpec;
 use crate::kind::chain::probes::MAX_BITS;
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::classic::{ClassicFilter, ClassicLayer, ClassicSpec, Options, probes_for};
-use crate::kind::{Contained, Kind};
+use crate::kind::{Contained, KindFilter};
 use crate::memory::{Admit, request, try_collect, try_vec};
 
 /// RedisBloom's expansion where an RDB value has none.
@@ -62,7 +62,7 @@ impl Format for ClassicFormat {
             return Err(DecodeError::Corrupt);
         }
         let layers = try_collect((0..count as usize).map(|_| read_layer(version, source, admit)))?;
-        Ok(Filter::from(ClassicFilter::from_layers(spec, layers).into_content()?))
+        Ok(Filter::from(ClassicFilter::from_layers(spec, layers).into_any()?))
     }
 
     fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Header, DecodeError>> {

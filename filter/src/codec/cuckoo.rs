@@ -29,9 +29,9 @@ use crate::codec::own::section::MAX_SECTIONS;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
-use crate::kind::cuckoo::layer::{CuckooLayer, CuckooLayerSpec};
+use crate::kind::cuckoo::cuckoo_layer::{CuckooLayer, CuckooLayerSpec};
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
-use crate::kind::{Contained, Kind};
+use crate::kind::{Contained, KindFilter};
 use crate::memory::{Admit, request, try_collect, try_vec};
 
 /// The parameters of filters of RedisBloom's oldest files.
@@ -98,7 +98,7 @@ impl Format for CuckooFormat {
             CuckooLayer::from_slots(source.array(slots)?, spec).ok_or(DecodeError::Corrupt)
         }))?;
         let Numbers { items, removals, .. } = numbers;
-        Ok(Filter::from(CuckooFilter::from_layers(spec, layers, items, removals).into_content()?))
+        Ok(Filter::from(CuckooFilter::from_layers(spec, layers, items, removals).into_any()?))
     }
 
     fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Header, DecodeError>> {
@@ -125,7 +125,7 @@ fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, Decod
         has_chunks: [false; MAX_SECTIONS],
         build: try_box(move || {
             let layers = try_collect(numbers.layers.iter().map(|&spec| CuckooLayer::new(spec)))?;
-            Ok(CuckooFilter::from_layers(numbers.spec, layers, numbers.items, numbers.removals).into_content()?)
+            Ok(CuckooFilter::from_layers(numbers.spec, layers, numbers.items, numbers.removals).into_any()?)
         })?,
     })
 }

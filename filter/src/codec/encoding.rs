@@ -3,7 +3,7 @@
 //! To add an encoding, implement both in a file of its own, and add its row to [`Encoding`](super::Encoding). In the
 //! module, its data type needs a row (`datatype.rs`).
 
-use super::own::section::Stored;
+use super::own::section::OwnFilter;
 use super::{DumpChunk, Header, LoadedChunk, Origin, Sink, Source};
 use crate::codec::own::section::MAX_SECTIONS;
 use crate::error::{DecodeError, Error};
@@ -59,7 +59,7 @@ pub(super) trait Encoded {
     }
 
     /// Returns the filter, if it is one of our own.
-    fn own_mut(&mut self) -> Option<&mut dyn Stored> {
+    fn own_mut(&mut self) -> Option<&mut dyn OwnFilter> {
         None
     }
 }

@@ -14,7 +14,7 @@ use crate::array::try_box;
 use crate::codec::own::section::MAX_SECTIONS;
 use crate::error::{DecodeError, Error};
 use crate::kind::Contained;
-use crate::kind::chain::layer::BitLayer;
+use crate::kind::chain::bit_layer::BitLayer;
 use crate::kind::chain::probes::Probes;
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::chain::{BitChain, ChainSpec};
@@ -109,7 +109,7 @@ where
                 layer.set_items(items);
                 Ok::<_, Error>(layer)
             }))?;
-            Ok(BitChain::from_layers(spec, layers).into_content()?)
+            Ok(BitChain::from_layers(spec, layers).into_any()?)
         })?,
     })
 }

@@ -49,7 +49,7 @@ impl Loader {
     /// As for [`load_chunk`]. The filter cannot be completed then.
     pub fn load(&mut self, cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
         let length = data.len() as u64;
-        if !for_each_kind!(self.filter.content(), filter => filter.is_next(cursor, length, self.loaded)) {
+        if !for_each_kind!(self.filter.by_kind(), filter => filter.is_next(cursor, length, self.loaded)) {
             return Err(DecodeError::Incomplete);
         }
         let mut admit = |bytes| self.left.checked_sub(bytes).map(|less| self.left = less).is_some();
@@ -73,7 +73,7 @@ impl Loader {
             more == 0 || admit(more)
         };
         let filter =
-            for_each_kind!(self.filter.content_mut(), filter => filter.own_mut()).ok_or(DecodeError::Corrupt)?;
+            for_each_kind!(self.filter.by_kind_mut(), filter => filter.own_mut()).ok_or(DecodeError::Corrupt)?;
         let tags = filter.tags();
         let sections = filter.sections_mut().into_iter().flatten().zip(tags).zip(header.has_chunks);
         for ((section, tag), has_chunks) in sections {
@@ -99,7 +99,7 @@ impl Loader {
     /// [`DecodeError::Incomplete`] if chunks are missing, or are not those of the header.
     pub fn finish(self) -> Result<Filter, DecodeError> {
         let Loader { filter, header, loaded, .. } = self;
-        let is_complete = for_each_kind!(filter.content(), filter => filter.is_complete(&header, loaded))?;
+        let is_complete = for_each_kind!(filter.by_kind(), filter => filter.is_complete(&header, loaded))?;
         if is_complete { Ok(filter) } else { Err(DecodeError::Incomplete) }
     }
 }

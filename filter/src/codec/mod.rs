@@ -29,7 +29,7 @@ use std::ffi::CStr;
 use crate::array::Bytes;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::{Content, FilterKind, for_each_kind};
+use crate::kind::{AnyFilter, Kind, for_each_kind};
 use crate::memory::Admit;
 use classic::ClassicFormat;
 use cuckoo::CuckooFormat;
@@ -123,9 +123,9 @@ macro_rules! encodings {
             pub const ALL: &[Encoding] = &[$(Encoding::$encoding),*];
 
             /// Returns the encoding of a kind of filters.
-            pub const fn of(kind: FilterKind) -> Encoding {
+            pub const fn of(kind: Kind) -> Encoding {
                 match kind {
-                    $($(FilterKind::$kind)|+ => Encoding::$encoding,)*
+                    $($(Kind::$kind)|+ => Encoding::$encoding,)*
                 }
             }
 
@@ -199,7 +199,7 @@ encodings! {
     Classic = ClassicFormat, c"MBbloom--" or c"oxclassBF", Classic;
 }
 
-impl FilterKind {
+impl Kind {
     /// Returns true if filters of this kind have our own encoding.
     pub const fn is_own(self) -> bool {
         matches!(Encoding::of(self), Encoding::Own | Encoding::OwnCuckoo)
@@ -213,7 +213,7 @@ impl FilterKind {
 /// [`Error::OutOfMemory`] if a part cannot be allocated. The values written so far are incomplete, and cannot be
 /// decoded.
 pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
-    for_each_kind!(filter.content(), filter => filter.write_rdb(sink))
+    for_each_kind!(filter.by_kind(), filter => filter.write_rdb(sink))
 }
 
 /// Returns the header of a dump stream.
@@ -222,7 +222,7 @@ pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
 ///
 /// [`Error::OutOfMemory`] if it cannot be allocated.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
-    for_each_kind!(filter.content(), filter => filter.encode_header())
+    for_each_kind!(filter.by_kind(), filter => filter.encode_header())
 }
 
 /// A valid header of a dump stream. Its filter has no items yet.
@@ -232,7 +232,7 @@ pub struct Header {
     /// For each section, whether it has chunks. Only filters of our own have sections.
     has_chunks: [bool; MAX_SECTIONS],
     /// Returns the filter without its items. Its item counts are those of the complete filter.
-    build: Box<dyn Fn() -> Result<Content, DecodeError>>,
+    build: Box<dyn Fn() -> Result<AnyFilter, DecodeError>>,
 }
 
 impl Header {
@@ -258,7 +258,7 @@ pub fn next_chunk(filter: &Filter, cursor: u64) -> Result<Option<DumpChunk<'_>>,
     if cursor == 0 {
         return Ok(Some(DumpChunk { cursor: HEADER_CURSOR, data: encode_header(filter)?.into() }));
     }
-    for_each_kind!(filter.content(), filter => filter.next_chunk(cursor))
+    for_each_kind!(filter.by_kind(), filter => filter.next_chunk(cursor))
 }
 
 /// Returns an iterator over a whole dump stream: the header, and then the chunks. An item is [`Error::OutOfMemory`] if
@@ -279,7 +279,7 @@ pub fn dump(filter: &Filter) -> impl Iterator<Item = Result<DumpChunk<'_>, Error
 /// [`Error::OutOfMemory`] if there is no memory for the header or for a copy of a table's chunk.
 pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> {
     add(&encode_header(filter)?);
-    for_each_kind!(filter.content(), filter => filter.digest_content(&mut add))
+    for_each_kind!(filter.by_kind(), filter => filter.digest_content(&mut add))
 }
 
 /// Loads a chunk into a filter that was built from the dump stream's header.
@@ -299,12 +299,12 @@ pub fn load_chunk<'a>(
     origin: Origin,
     admit: Admit<'_>,
 ) -> Result<LoadedChunk<'a>, DecodeError> {
-    for_each_kind!(filter.content_mut(), filter => filter.load_chunk(cursor, data, origin, admit))
+    for_each_kind!(filter.by_kind_mut(), filter => filter.load_chunk(cursor, data, origin, admit))
 }
 
 /// Returns the tags of the sections of a filter, with which tests forge chunks. Only filters of our own have them.
 pub fn tags(filter: &Filter) -> Option<[u64; MAX_SECTIONS]> {
-    for_each_kind!(filter.content(), filter => filter.tags())
+    for_each_kind!(filter.by_kind(), filter => filter.tags())
 }
 
 /// Returns true if `cursor` and `data` are the header of a dump stream.

@@ -44,7 +44,7 @@ use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::Contained;
-use crate::kind::chain::layer::BitLayer;
+use crate::kind::chain::bit_layer::BitLayer;
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::chain::{BitChain, ChainSpec};
 use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter, ValkeyProbes, ValkeySpec};
@@ -165,7 +165,7 @@ impl Reading {
     }
 
     fn finish(self) -> Result<Filter, DecodeError> {
-        Ok(Filter::from(BitChain::from_layers(self.spec, self.layers).into_content()?))
+        Ok(Filter::from(BitChain::from_layers(self.spec, self.layers).into_any()?))
     }
 }
 

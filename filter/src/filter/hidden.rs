@@ -11,7 +11,7 @@ use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::valkey::{SEED_BYTES, ValkeyFilter};
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::{
-    self, Contained, Content, CreateParams, FilterKind, Insertion, Kind, NativeCuckooFilter, for_each_kind,
+    self, AnyFilter, Contained, CreateParams, Insertion, Kind, KindFilter, NativeCuckooFilter, for_each_kind,
 };
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
@@ -22,7 +22,7 @@ use crate::spec::{ErrorRate, InsertOptions, Parameters};
 impl Filter {
     /// Returns the kind of the filter.
     #[inline]
-    pub fn kind(&self) -> FilterKind {
+    pub fn kind(&self) -> Kind {
         self.0.kind()
     }
 
@@ -32,13 +32,13 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.parameters())
     }
 
-    /// Returns the content of the filter.
+    /// Returns the filter by its kind.
     #[inline]
-    pub fn content(&self) -> &Content {
+    pub fn by_kind(&self) -> &AnyFilter {
         &self.0
     }
 
-    pub(crate) fn content_mut(&mut self) -> &mut Content {
+    pub(crate) fn by_kind_mut(&mut self) -> &mut AnyFilter {
         &mut self.0
     }
 
@@ -49,7 +49,7 @@ impl Filter {
 
     /// Returns an empty filter that can be merged with this one. `admit` is as for [`create`](Self::create).
     pub fn empty_like(&self, admit: Admit<'_>) -> Result<Filter, Error> {
-        for_each_kind!(&self.0, filter => filter.empty_copy(admit)?.into_content()).map(Filter)
+        for_each_kind!(&self.0, filter => filter.empty_copy(admit)?.into_any()).map(Filter)
     }
 
     /// Returns the hash function of the filter.
@@ -188,8 +188,8 @@ impl Filter {
     /// Returns the parameters of the cuckoo filter, if it is one or stands for one.
     pub fn cuckoo_spec(&self) -> Option<&CuckooSpec> {
         match &self.0 {
-            Content::Cuckoo(filter) => Some(filter.spec()),
-            Content::NativeCuckoo(filter) => Some(&filter.figures().spec),
+            AnyFilter::Cuckoo(filter) => Some(filter.spec()),
+            AnyFilter::NativeCuckoo(filter) => Some(&filter.figures().spec),
             _ => None,
         }
     }
@@ -197,13 +197,13 @@ impl Filter {
     /// Returns the filter as a counting filter that stands for it, if it is a cuckoo filter: see
     /// [`NativeCuckooFilter::converted`].
     pub fn converted(&self, admit: Admit<'_>) -> Result<Option<Filter>, Error> {
-        let convert = |filter| NativeCuckooFilter::converted(filter, admit)?.into_content().map(Filter);
+        let convert = |filter| NativeCuckooFilter::converted(filter, admit)?.into_any().map(Filter);
         self.cuckoo().map(convert).transpose()
     }
 
     /// Compacts the filter, if it is a cuckoo filter: see [`CuckooFilter::compact`].
     pub fn compact(&mut self) {
-        if let Content::Cuckoo(filter) = &mut self.0 {
+        if let AnyFilter::Cuckoo(filter) = &mut self.0 {
             filter.compact(true);
         }
     }
@@ -289,11 +289,11 @@ impl Filter {
         // SAFETY: as promised by the caller.
         unsafe {
             match &mut self.0 {
-                Content::Counting(filter) if start == 0 => relocate_box(filter, &relocate),
-                Content::Windowed(filter) if start == 0 => relocate_box(filter, &relocate),
-                Content::NativeCuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
-                Content::Cuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
-                Content::Valkey(filter) if start == 0 => relocate_box(filter, &relocate),
+                AnyFilter::Counting(filter) if start == 0 => relocate_box(filter, &relocate),
+                AnyFilter::Windowed(filter) if start == 0 => relocate_box(filter, &relocate),
+                AnyFilter::NativeCuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
+                AnyFilter::Cuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
+                AnyFilter::Valkey(filter) if start == 0 => relocate_box(filter, &relocate),
                 _ => {}
             }
             for_each_kind!(&mut self.0, filter => filter.relocate(start, relocate, should_stop))

@@ -35,7 +35,7 @@ pub(crate) fn other_bucket(bucket: u64, fingerprint: u8) -> u64 {
 impl Hash {
     /// Returns the hash of an item in a cuckoo filter: the low bits of both words are its buckets.
     ///
-    /// Not inlined, like those of classic filters, to keep it out of the native layout's hot path.
+    /// Not inlined, like those of classic filters, to keep it out of the native filter's hot path.
     #[inline(never)]
     pub(super) fn in_buckets(item: &[u8]) -> Hash {
         let murmur = murmur64(item, 0);

@@ -1,9 +1,9 @@
 //! The kinds of filters. A kind is a folder: what it stores and what it does.
 //!
-//! [`Kind`] is what all kinds have in common, and [`Content`] is a filter of any kind. To add a kind, write its folder
-//! and its encoding (a file of `codec/` or `codec/own/`), and add its row to `kinds!` and to the encodings
-//! (`codec/mod.rs`, `codec/own/mod.rs`). The module needs the option that chooses the kind
-//! (`commands/bloom/options.rs`), and its parameters (`commands/bloom/creation.rs`).
+//! [`Kind`] names a kind, and [`KindParams`] has the parameters that only it has. [`KindFilter`] is a filter of one
+//! kind, and [`AnyFilter`] of any. To add a kind, write its folder and its encoding (a file of `codec/` or
+//! `codec/own/`), and add its row to `kinds!` and to the encodings (`codec/mod.rs`, `codec/own/mod.rs`). The module needs
+//! the option that chooses the kind (`commands/bloom/options.rs`), and its parameters (`commands/bloom/creation.rs`).
 
 pub(crate) mod chain;
 pub(crate) mod classic;
@@ -40,8 +40,8 @@ pub struct CreateParams {
     pub capacity: NonZeroU64,
     /// The behaviour of the full filter.
     pub growth: Growth,
-    /// The layout of the bits in memory.
-    pub layout: Layout,
+    /// The kind of the filter.
+    pub kind: KindParams,
 }
 
 impl CreateParams {
@@ -63,8 +63,8 @@ impl CreateParams {
     }
 }
 
-/// Declares the kinds of filters: for each the parameters that only it has, its name, its filter, and how a content
-/// holds the filter. `$d` is a dollar, for the macro in the macro.
+/// Declares the kinds of filters: for each, the parameters that only it has, its name, its filter, and how
+/// [`AnyFilter`] holds the filter. `$d` is a dollar, for the macro in the macro.
 macro_rules! kinds {
     ($d:tt $(
         $(#[$doc:meta])*
@@ -73,18 +73,18 @@ macro_rules! kinds {
     )*) => {
         /// The kinds of filters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum FilterKind {
+        pub enum Kind {
             $($(#[$doc])* $kind,)*
         }
 
-        impl FilterKind {
+        impl Kind {
             /// The kinds, in the order of their discriminants.
-            pub const ALL: &[FilterKind] = &[$(FilterKind::$kind),*];
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
 
             /// Returns the name of the kind, in the form in which a module hands texts to its server.
             pub const fn name(self) -> &'static CStr {
                 match self {
-                    $(FilterKind::$kind => $name,)*
+                    $(Kind::$kind => $name,)*
                 }
             }
 
@@ -92,71 +92,71 @@ macro_rules! kinds {
             #[inline]
             pub const fn counts(self) -> bool {
                 match self {
-                    $(FilterKind::$kind => <$filter as Kind>::COUNTS,)*
+                    $(Kind::$kind => <$filter as KindFilter>::COUNTS,)*
                 }
             }
 
             /// Returns the reason if filters of this kind cannot be merged.
             pub(crate) const fn unmerged(self) -> Option<MergeError> {
                 match self {
-                    $(FilterKind::$kind => <$filter as Kind>::UNMERGED,)*
+                    $(Kind::$kind => <$filter as KindFilter>::UNMERGED,)*
                 }
             }
 
         }
 
-        /// The layout of the bits in memory, with the parameters that only it has.
+        /// A kind, with the parameters that only it has.
         #[derive(Clone, Copy, Debug, PartialEq)]
-        pub enum Layout {
+        pub enum KindParams {
             $($(#[$doc])* $kind { $($(#[$parameter_doc])* $parameter: $type,)* },)*
         }
 
-        /// The content of a filter, by its kind.
-        pub enum Content {
+        /// A filter of any kind.
+        pub enum AnyFilter {
             $($(#[$doc])* $kind($holder),)*
         }
 
-        impl Content {
+        impl AnyFilter {
             /// Returns the kind of the filter.
             #[inline]
-            pub fn kind(&self) -> FilterKind {
+            pub fn kind(&self) -> Kind {
                 match self {
-                    $(Content::$kind(_) => FilterKind::$kind,)*
+                    $(AnyFilter::$kind(_) => Kind::$kind,)*
                 }
             }
         }
 
         /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
-        pub(crate) fn create(params: &CreateParams, admit: Admit<'_>) -> Result<Content, Error> {
-            match params.layout {
-                $(Layout::$kind { $($parameter),* } => {
-                    <$filter>::create(params, $($parameter,)* admit)?.into_content()
+        pub(crate) fn create(params: &CreateParams, admit: Admit<'_>) -> Result<AnyFilter, Error> {
+            match params.kind {
+                $(KindParams::$kind { $($parameter),* } => {
+                    <$filter>::create(params, $($parameter,)* admit)?.into_any()
                 })*
             }
         }
 
         /// Predicts a filter: see [`CreateParams::predict`].
         fn predict(params: &CreateParams, items: u64) -> Result<Prediction, Error> {
-            match params.layout {
-                $(Layout::$kind { $($parameter),* } => <$filter>::predict(params, $($parameter,)* items),)*
+            match params.kind {
+                $(KindParams::$kind { $($parameter),* } => <$filter>::predict(params, $($parameter,)* items),)*
             }
         }
 
         $(impl Contained for $filter {
-            fn of(content: &Content) -> Option<&$filter> {
-                if let Content::$kind(filter) = content { Some(filter) } else { None }
+            fn of(filter: &AnyFilter) -> Option<&$filter> {
+                if let AnyFilter::$kind(filter) = filter { Some(filter) } else { None }
             }
 
-            fn into_content(self) -> Result<Content, Error> {
-                $hold(self).map(Content::$kind)
+            fn into_any(self) -> Result<AnyFilter, Error> {
+                $hold(self).map(AnyFilter::$kind)
             }
         })*
 
-        /// Evaluates an expression for the content of a filter, whatever its kind.
+        /// Evaluates an expression for a filter of any kind.
         macro_rules! for_each_kind {
-            ($d content:expr, $d filter:ident => $d body:expr) => {
-                match $d content {
-                    $($crate::kind::Content::$kind($d filter) => $d body,)*
+            ($d any:expr, $d filter:ident => $d body:expr) => {
+                match $d any {
+                    $($crate::kind::AnyFilter::$kind($d filter) => $d body,)*
                 }
             };
         }
@@ -218,20 +218,20 @@ pub struct Insertion<'a> {
     pub options: &'a InsertOptions,
 }
 
-/// A filter that a content holds.
+/// A filter that [`AnyFilter`] holds.
 pub trait Contained: Sized {
-    /// Returns the filter of this kind in a content.
-    fn of(content: &Content) -> Option<&Self>;
+    /// Returns the filter, if it is of this kind.
+    fn of(filter: &AnyFilter) -> Option<&Self>;
 
-    /// Returns the content of a filter.
-    fn into_content(self) -> Result<Content, Error>;
+    /// Returns the filter as one of any kind.
+    fn into_any(self) -> Result<AnyFilter, Error>;
 }
 
-/// A kind of filters.
+/// A filter of one kind.
 ///
 /// Methods with a default are abilities that not every kind has. Times are in milliseconds since 1970, and only matter
 /// to filters that forget. 0 stands for the time of the last change.
-pub trait Kind: Contained {
+pub trait KindFilter: Contained {
     /// True if filters count how often they contain each item, and can remove items.
     const COUNTS: bool = false;
     /// The reason if filters of this kind cannot be merged. Others implement all methods about merges.
@@ -342,7 +342,7 @@ pub trait Kind: Contained {
     ) -> Option<u64>;
 
     /// Returns the first parameter that must be equal for a merge, and is not.
-    fn mismatch(&self, other: &Content) -> Option<Mismatch> {
+    fn mismatch(&self, other: &AnyFilter) -> Option<Mismatch> {
         let Some(other) = Self::of(other) else { return Some(Mismatch::Layout) };
         let ours = self.parameters();
         let theirs = other.parameters();
@@ -356,19 +356,19 @@ pub trait Kind: Contained {
         ];
         agreements.into_iter().find(|(_, agrees)| !agrees).map(|(mismatch, _)| mismatch)
     }
-    /// Merges contents of this kind into a new one: see [`merged`](Self::merged).
-    fn merged_contents(&self, sources: &[(&Content, u64)], op: MergeOp, admit: Admit<'_>) -> Result<Content, Error> {
-        Self::merged(&of_kind::<Self>(sources)?, op, admit)?.into_content()
+    /// Merges filters of this kind into a new one: see [`merged`](Self::merged).
+    fn merged_any(&self, sources: &[(&AnyFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<AnyFilter, Error> {
+        Self::merged(&of_kind::<Self>(sources)?, op, admit)?.into_any()
     }
-    /// Merges contents of this kind into the filter: see [`merge`](Self::merge).
-    fn merge_contents(&mut self, sources: &[(&Content, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+    /// Merges filters of this kind into the filter: see [`merge`](Self::merge).
+    fn merge_any(&mut self, sources: &[(&AnyFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
         self.merge(&of_kind::<Self>(sources)?, op, admit)
     }
 }
 
 /// Returns the filters of a kind.
-fn of_kind<'a, K: Kind>(sources: &[(&'a Content, u64)]) -> Result<Vec<(&'a K, u64)>, Error> {
+fn of_kind<'a, K: KindFilter>(sources: &[(&'a AnyFilter, u64)]) -> Result<Vec<(&'a K, u64)>, Error> {
     let mut filters = try_vec(sources.len())?;
-    filters.extend(sources.iter().filter_map(|&(content, times)| Some((K::of(content)?, times))));
+    filters.extend(sources.iter().filter_map(|&(filter, times)| Some((K::of(filter)?, times))));
     Ok(filters)
 }

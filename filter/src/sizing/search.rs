@@ -2,7 +2,7 @@
 
 use std::f64::consts::LN_2;
 
-use super::rates::items_offered;
+use super::probabilities::items_offered;
 use super::{BlockShape, MAX_BLOCKS, MAX_BLOCKS_PER_ITEM, MAX_WORDS, WORD_BITS, WORDS_PER_LINE};
 
 /// The items for which the error rate must hold.

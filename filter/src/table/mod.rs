@@ -44,7 +44,7 @@
 //!   slots;
 //! - `directory`: from a path to its segment; `fingerprint`: lengths and error rates; `coverage`: the false-positive
 //!   rate;
-//! - `lookup`, `update`, `growth`, `merge`, `forgetting` and `stored`: the operations;
+//! - `lookup`, `update`, `growth`, `merge`, `forgetting` and `part`: the operations;
 //! - `sample`: a part of a table, to predict the size of the whole.
 
 mod bits;
@@ -56,10 +56,10 @@ mod forgetting;
 mod growth;
 mod lookup;
 mod merge;
+mod part;
 mod path;
 mod sample;
 mod segment;
-mod stored;
 mod update;
 
 use std::ptr::NonNull;
@@ -76,11 +76,11 @@ pub use entry::{MAX_ENTRY_COUNT, Payload, Stamps};
 use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{AddressSpace, FingerprintLengths};
 pub(crate) use forgetting::{AddOutcome, SliceAddition};
+use part::path_at;
+pub use part::{END, Position, end_of};
 use path::Path;
 pub(crate) use sample::Sample;
 use segment::{Address, MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment, SlotFormat, bytes_of_segment};
-use stored::path_at;
-pub use stored::{END, Position, end_of};
 
 /// The mapping from hashes to quotients and fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

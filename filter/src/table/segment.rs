@@ -26,10 +26,10 @@
 //! group's base up to the last forgotten slice. Stamps therefore need only as many values as there are remembered
 //! slices, and no operation has to pass over the whole table.
 
+mod encoded;
 mod list;
 mod room;
 mod stamps;
-mod stored;
 
 use std::ptr::NonNull;
 

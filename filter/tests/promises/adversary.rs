@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Hash, Layout};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Hash, KindParams};
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128, xxh3_128_with_seed};
 
 use crate::model::{by, content_bytes};
@@ -36,22 +36,22 @@ const OTHERS: [u64; 8] =
 /// The ranges of item lengths. The hash function has a different code path for each.
 const LENGTHS: [RangeInclusive<usize>; 6] = [1..=3, 4..=8, 9..=16, 17..=128, 129..=240, 241..=500];
 
-const SEEDED: [fn(u64) -> Layout; 2] = [|seed| Layout::Native { seed }, |seed| Layout::Counting { seed }];
-const CLASSIC: Layout = Layout::Classic { stored_expansion: 2 };
+const SEEDED: [fn(u64) -> KindParams; 2] = [|seed| KindParams::Native { seed }, |seed| KindParams::Counting { seed }];
+const CLASSIC: KindParams = KindParams::Classic { stored_expansion: 2 };
 
 type Items = Vec<Vec<u8>>;
 
-fn empty(layout: Layout) -> Filter {
+fn empty(kind: KindParams) -> Filter {
     let (error_rate, capacity) = (ErrorRate::new(RATE).unwrap(), (CAPACITY as u64).try_into().unwrap());
-    Filter::create(CreateParams { error_rate, capacity, growth: Growth::Fixed, layout }, &mut |_| true).unwrap()
+    Filter::create(CreateParams { error_rate, capacity, growth: Growth::Fixed, kind }, &mut |_| true).unwrap()
 }
 
 fn insert(filter: &mut Filter, items: &Items) {
     items.iter().for_each(|item| assert!(filter.insert(item).is_ok()));
 }
 
-fn holding(layout: Layout, items: &Items) -> Filter {
-    let mut filter = empty(layout);
+fn holding(kind: KindParams, items: &Items) -> Filter {
+    let mut filter = empty(kind);
     insert(&mut filter, items);
     filter
 }
@@ -113,20 +113,20 @@ fn crowd(empty: &Filter, candidates: &mut impl Iterator<Item = Vec<u8>>) -> Item
 }
 
 /// Measures the false-positive rate of a filter with the items.
-fn measured(layout: Layout, how: &str, items: &Items) -> Measurement {
-    let what = format!("{layout:?}, {how}");
-    Measurement::new(what, |_| empty(layout), |filter, _| insert(filter, items), 4, 25_000)
+fn measured(kind: KindParams, how: &str, items: &Items) -> Measurement {
+    let what = format!("{kind:?}, {how}");
+    Measurement::new(what, |_| empty(kind), |filter, _| insert(filter, items), 4, 25_000)
 }
 
 #[test]
 fn forged_items_are_false_positives_for_one_seed_only() {
-    for (layout, lengths) in SEEDED.iter().flat_map(|layout| LENGTHS.iter().map(move |lengths| (layout, lengths))) {
+    for (kind, lengths) in SEEDED.iter().flat_map(|kind| LENGTHS.iter().map(move |lengths| (kind, lengths))) {
         let mut candidates = candidates(lengths);
         let contents: Items = candidates.by_ref().take(CAPACITY).collect();
-        let forged = forge(&holding(layout(KNOWN), &contents), &mut candidates);
-        assert_eq!(found(&holding(layout(KNOWN), &contents), &forged), CAPACITY as u64);
-        let elsewhere = OTHERS.map(|seed| found(&holding(layout(seed), &contents), &forged));
-        println!("{:?}, {lengths:?}: {elsewhere:?} of {CAPACITY} each", layout(KNOWN));
+        let forged = forge(&holding(kind(KNOWN), &contents), &mut candidates);
+        assert_eq!(found(&holding(kind(KNOWN), &contents), &forged), CAPACITY as u64);
+        let elsewhere = OTHERS.map(|seed| found(&holding(kind(seed), &contents), &forged));
+        println!("{:?}, {lengths:?}: {elsewhere:?} of {CAPACITY} each", kind(KNOWN));
         let each = most_by_chance(RATE, CAPACITY as f64);
         assert!(elsewhere.iter().all(|&found| found as f64 <= each), "{lengths:?}: {elsewhere:?}, limit {each}");
         let all = most_by_chance(RATE, (OTHERS.len() * CAPACITY) as f64);
@@ -136,17 +136,17 @@ fn forged_items_are_false_positives_for_one_seed_only() {
 
 #[test]
 fn polluting_items_pollute_for_one_seed_only() {
-    let layout = |seed| Layout::Native { seed };
+    let kind = |seed| KindParams::Native { seed };
     for lengths in &LENGTHS {
-        let own = empty(layout(KNOWN));
+        let own = empty(kind(KNOWN));
         for (how, items) in
             [("spread", spread(&own, &mut candidates(lengths))), ("crowded", crowd(&own, &mut candidates(lengths)))]
         {
             let how = format!("{how} items of {lengths:?} bytes");
-            let known = measured(layout(KNOWN), &how, &items).exceeds(2.0 * RATE);
-            assert!(known.is_some(), "{:?}, {how}", layout(KNOWN));
+            let known = measured(kind(KNOWN), &how, &items).exceeds(2.0 * RATE);
+            assert!(known.is_some(), "{:?}, {how}", kind(KNOWN));
             for seed in OTHERS {
-                assert_eq!(measured(layout(seed), &how, &items).exceeds(RATE), None);
+                assert_eq!(measured(kind(seed), &how, &items).exceeds(RATE), None);
             }
         }
     }
@@ -161,15 +161,15 @@ fn starts_low(hash: u128) -> bool {
 /// random ones.
 #[test]
 fn no_items_pollute_a_counting_filter() {
-    let layout = Layout::Counting { seed: KNOWN };
+    let kind = KindParams::Counting { seed: KNOWN };
     for lengths in &LENGTHS[..3] {
-        let mut own = empty(layout);
+        let mut own = empty(kind);
         let spread = candidates(lengths).filter(|item| own.insert(item) == Ok(true)).take(CAPACITY).collect();
         let crowd =
             candidates(lengths).filter(|item| starts_low(xxh3_128_with_seed(item, KNOWN))).take(CAPACITY).collect();
         for (how, items) in [("spread", spread), ("crowded", crowd)] {
             let how = format!("{how} items of {lengths:?} bytes");
-            assert_eq!(measured(layout, &how, &items).exceeds(RATE), None);
+            assert_eq!(measured(kind, &how, &items).exceeds(RATE), None);
         }
     }
 }
@@ -207,17 +207,17 @@ fn murmur_twins(pairs: usize) -> Items {
 fn some_items_collide_in_every_classic_filter_but_in_no_other() {
     let twins = murmur_twins(8);
     assert_eq!(twins.iter().collect::<HashSet<_>>().len(), 256);
-    let twins_found = |layout, error_rate: f64, capacity: u64| {
+    let twins_found = |kind, error_rate: f64, capacity: u64| {
         let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), capacity.try_into().unwrap());
         let mut filter =
-            Filter::create(CreateParams { error_rate, capacity, growth: by(2), layout }, &mut |_| true).unwrap();
+            Filter::create(CreateParams { error_rate, capacity, growth: by(2), kind }, &mut |_| true).unwrap();
         assert_eq!(filter.insert(&twins[0]), Ok(true));
         found(&filter, &twins)
     };
     for (error_rate, capacity) in [(0.1, 100), (0.01, 1000), (1e-9, 12_345), (0.001, 1_000_000)] {
         assert_eq!(twins_found(CLASSIC, error_rate, capacity), 256);
-        for (layout, seed) in SEEDED.iter().flat_map(|layout| OTHERS.map(|seed| (layout, seed))) {
-            assert_eq!(twins_found(layout(seed), error_rate, capacity), 1);
+        for (kind, seed) in SEEDED.iter().flat_map(|kind| OTHERS.map(|seed| (kind, seed))) {
+            assert_eq!(twins_found(kind(seed), error_rate, capacity), 1);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use oxbloom_filter::internals::codec::{self, Encoding, Header, LoadedChunk, Origin};
-use oxbloom_filter::internals::{Bytes, Content, CreateParams, ErrorRate, Growth, Layout, MAX_ITEMS, classic};
+use oxbloom_filter::internals::{AnyFilter, Bytes, CreateParams, ErrorRate, Growth, KindParams, MAX_ITEMS, classic};
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -11,12 +11,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::model::{built, by, content_bytes, item, whole};
 
 fn params(error_rate: f64, capacity: u64, growth: Growth) -> CreateParams {
-    let layout = Layout::Classic { stored_expansion: 2 };
+    let kind = KindParams::Classic { stored_expansion: 2 };
     CreateParams {
         error_rate: ErrorRate::new(error_rate).unwrap(),
         capacity: capacity.try_into().unwrap(),
         growth,
-        layout,
+        kind,
     }
 }
 
@@ -114,7 +114,7 @@ fn a_layer_of_a_rounded_size_has_the_capacity_of_all_its_bits() {
         for capacity in capacities {
             let mut filter = full(options, capacity);
             assert_eq!(filter.insert(b"new"), Ok(true));
-            let Content::Classic(chain) = filter.content() else { panic!("no classic filter") };
+            let AnyFilter::Classic(chain) = filter.by_kind() else { panic!("no classic filter") };
             let layer = chain.chain()[1].spec();
             assert!(layer.bits.max(64) == 8 * layer.bytes && layer.log2_bits > 0);
             let bits = 1u64 << layer.log2_bits;
@@ -235,8 +235,8 @@ fn items_that_cannot_be_counted_are_rejected_in_every_layout() {
     header[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     assert_eq!(rejected(&header, Origin::Client), Some(DecodeError::Corrupt));
     for counting in [false, true] {
-        let layout = if counting { Layout::Counting { seed: 1 } } else { Layout::Native { seed: 1 } };
-        let mut filter = Filter::create(CreateParams { layout, ..params(0.01, 10, by(2)) }, &mut |_| true).unwrap();
+        let kind = if counting { KindParams::Counting { seed: 1 } } else { KindParams::Native { seed: 1 } };
+        let mut filter = Filter::create(CreateParams { kind, ..params(0.01, 10, by(2)) }, &mut |_| true).unwrap();
         (0..25).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
         let mut header = codec::encode_header(&filter).unwrap();
         let items: &[usize] = if counting { &[32 + 16] } else { &[32 + 16, 32 + 40] };

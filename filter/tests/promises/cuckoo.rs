@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use models::random::Random;
 use oxbloom_filter::internals::{
-    CreateParams, CuckooSpec, FilterKind, Growth, Hash, InsertOptions, Layout, OnDuplicate, codec,
+    CreateParams, CuckooSpec, Growth, Hash, InsertOptions, Kind, KindParams, OnDuplicate, codec,
 };
 use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
@@ -14,8 +14,8 @@ use crate::model::{built, by, item, through_a_client, through_a_file, whole};
 /// Returns the parameters of a cuckoo filter of either kind.
 fn params(is_native: bool, capacity: u64, growth: Growth, bucket_size: u16) -> CreateParams {
     let spec = CuckooSpec::new(growth, bucket_size, 20).unwrap();
-    let layout = if is_native { Layout::NativeCuckoo { seed: 7, spec } } else { Layout::Cuckoo { spec } };
-    CreateParams { error_rate: spec.error_rate(), capacity: capacity.try_into().unwrap(), growth, layout }
+    let kind = if is_native { KindParams::NativeCuckoo { seed: 7, spec } } else { KindParams::Cuckoo { spec } };
+    CreateParams { error_rate: spec.error_rate(), capacity: capacity.try_into().unwrap(), growth, kind }
 }
 
 fn create(params: CreateParams) -> Filter {
@@ -89,7 +89,7 @@ fn items_are_found_until_they_are_removed() {
                 }
             }
         }
-        if filter.kind() == FilterKind::Cuckoo {
+        if filter.kind() == Kind::Cuckoo {
             assert_eq!(filter.len(), items);
         }
     }
@@ -435,7 +435,7 @@ fn a_converted_filter_has_all_items_with_their_counts() {
             }
         }
         let mut converted = cuckoo.converted(&mut |_| true).unwrap().unwrap();
-        assert_eq!(converted.kind(), FilterKind::NativeCuckoo);
+        assert_eq!(converted.kind(), Kind::NativeCuckoo);
         check(&converted, &model);
         // Each answer is the same, whether the item is there or not.
         for number in (0..8_000).chain(1 << 40..(1 << 40) + 20_000) {

@@ -3,7 +3,7 @@
 use oxbloom_filter::internals::codec::packing::{pack, unpack};
 use oxbloom_filter::internals::codec::{self, Origin, chunk, header};
 use oxbloom_filter::internals::sizing::{MAX_BLOCKS, WORDS_PER_LINE};
-use oxbloom_filter::internals::{FilterKind, Growth, Interrupted, OnDuplicate};
+use oxbloom_filter::internals::{Growth, Interrupted, Kind, OnDuplicate};
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -72,7 +72,7 @@ pub(crate) fn use_in_every_way(mut filter: Filter) {
     for copy in [filter.try_clone().unwrap(), model::through_a_file(&filter)] {
         assert!(model::whole(&copy) == model::whole(&filter));
     }
-    if filter.kind() != FilterKind::Counting {
+    if filter.kind() != Kind::Counting {
         // The forged header of a counting filter may say that it has more items than its capacity.
         assert!(filter.len() <= filter.capacity() || filter.is_estimate() == Some(true));
         assert!(filter.memory_usage() >= model::memory_when_aligned(&filter));
@@ -221,7 +221,7 @@ proptest! {
             && header.memory() < MEMORY_LIMIT
         {
             let filter = header.build().unwrap();
-            if filter.kind() == FilterKind::Native {
+            if filter.kind() == Kind::Native {
                 prop_assert!(layer(&filter).array().shape().bytes() <= header.memory());
             }
             // A header with another kind may be that of a filter that forgets.

@@ -1,7 +1,7 @@
 //! Measures the false-positive rates and the memory of filters that forget. [`rates`](crate::rates) explains the bound.
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, Layout, OnDuplicate, Window};
+use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, KindParams, OnDuplicate, Window};
 
 use crate::model::{by, params};
 use crate::rates::{Fresh, Measurement, lookups_for, most_by_chance};
@@ -11,8 +11,8 @@ const LENGTH: u64 = 3_600_000;
 const START: u64 = 1_600_000_000_123;
 
 fn windowed(error_rate: f64, capacity: u64, growth: Growth, window: Window, seed: u64) -> Filter {
-    let layout = Layout::Windowed { seed, window };
-    Filter::create(CreateParams { layout, ..params(error_rate, capacity, growth, seed) }, &mut |_| true).unwrap()
+    let kind = KindParams::Windowed { seed, window };
+    Filter::create(CreateParams { kind, ..params(error_rate, capacity, growth, seed) }, &mut |_| true).unwrap()
 }
 
 fn window(slices: u8, refresh: bool) -> Window {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use oxbloom_filter::internals::FilterKind;
+use oxbloom_filter::internals::Kind;
 
 /// Returns the source files of a module, which is a file or a folder.
 fn files_of(module: &Path) -> Vec<PathBuf> {
@@ -51,7 +51,7 @@ fn files_use_only_files_above_them_in_the_map() {
 #[test]
 fn lists_of_kinds_outside_the_code_have_every_kind() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let kinds: Vec<_> = FilterKind::ALL.iter().map(|kind| kind.name().to_str().unwrap()).collect();
+    let kinds: Vec<_> = Kind::ALL.iter().map(|kind| kind.name().to_str().unwrap()).collect();
     let page = fs::read_to_string(root.join("docs/how-it-works.md")).unwrap();
     let rows =
         page.lines().skip_while(|line| !line.starts_with("|---")).skip(1).map_while(|row| row.strip_prefix("| "));

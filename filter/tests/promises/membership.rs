@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oxbloom_filter::internals::sizing::LOWEST_ERROR_RATE;
 use oxbloom_filter::internals::{
-    CreateParams, ErrorRate, FilterKind, Growth, Hash, Hasher, Interrupted, Layout, OnDuplicate,
+    CreateParams, ErrorRate, Growth, Hash, Hasher, Interrupted, Kind, KindParams, OnDuplicate,
 };
 use oxbloom_filter::{Error, Filter};
 use proptest::collection::vec;
@@ -27,7 +27,7 @@ fn any_params() -> impl Strategy<Value = CreateParams> {
 fn any_params_of_bits() -> impl Strategy<Value = CreateParams> {
     let layouts = (any_params(), any::<bool>());
     layouts.prop_map(|(params, is_classic)| match is_classic {
-        true => CreateParams { layout: Layout::Classic { stored_expansion: 2 }, ..params },
+        true => CreateParams { kind: KindParams::Classic { stored_expansion: 2 }, ..params },
         false => params,
     })
 }
@@ -85,7 +85,7 @@ fn assert_same(filter: &Filter, copy: &Filter, questions: &[Vec<u8>]) {
     // The memory of a filter that has grown is not compared.
     assert!(filter.num_layers() > 1 || copy.memory_usage().abs_diff(filter.memory_usage()) <= 64);
     assert_eq!(copy.num_layers(), filter.num_layers());
-    if filter.kind() == FilterKind::Native {
+    if filter.kind() == Kind::Native {
         let aligned = [filter, copy].map(model::memory_when_aligned);
         assert!(filter.num_layers() > 1 || aligned[0] == aligned[1], "{aligned:?}");
         let blocks = |filter| (layer(filter).spec(), layer(filter).items(), layer(filter).set_bits());

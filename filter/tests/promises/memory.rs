@@ -7,7 +7,7 @@ use std::num::NonZeroU64;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin};
 use oxbloom_filter::internals::{
-    Content, CreateParams, CuckooSpec, ErrorRate, FIXED_SEED, FilterKind, Growth, InsertOptions, Layout, MergeOp,
+    AnyFilter, CreateParams, CuckooSpec, ErrorRate, FIXED_SEED, Growth, InsertOptions, Kind, KindParams, MergeOp,
     OnDuplicate, Window, classic,
 };
 
@@ -20,8 +20,8 @@ fn a_growing_filter_takes_no_more_than_redisbloom_and_a_fixed_one_at_most_2_perc
     for error_rate in [0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4, 1e-5, 1e-6, 1e-9] {
         for capacity in (1..600).chain((600..=10_000).step_by(97)).chain([100_000, 1_000_000, 100_000_000]) {
             let taken = |growth: Growth| {
-                let classic = Layout::Classic { stored_expansion: 2 };
-                let theirs = CreateParams { layout: classic, ..params(error_rate, capacity, growth, 1) };
+                let classic = KindParams::Classic { stored_expansion: 2 };
+                let theirs = CreateParams { kind: classic, ..params(error_rate, capacity, growth, 1) };
                 let theirs = Filter::create(theirs, &mut |_| true).unwrap().memory_usage();
                 [memory_when_aligned(&filter(error_rate, capacity, growth, 1)), theirs].map(|bytes| bytes as f64)
             };
@@ -60,13 +60,13 @@ fn an_addition_without_memory_leaves_no_part_of_a_table() {
 
 /// Returns the parameters of filters of all kinds.
 fn all_kinds() -> Vec<CreateParams> {
-    let window = |length, rolling| Layout::Windowed {
+    let window = |length, rolling| KindParams::Windowed {
         seed: 7,
         window: Window { length: NonZeroU64::new(length), slices: 4, refresh: false, rolling },
     };
-    let [native, counting] = [Layout::Native { seed: 7 }, Layout::Counting { seed: 7 }];
-    let classic = Layout::Classic { stored_expansion: 2 };
-    let valkey = Layout::Valkey { seed: FIXED_SEED, tightening: ErrorRate::new(0.5).unwrap() };
+    let [native, counting] = [KindParams::Native { seed: 7 }, KindParams::Counting { seed: 7 }];
+    let classic = KindParams::Classic { stored_expansion: 2 };
+    let valkey = KindParams::Valkey { seed: FIXED_SEED, tightening: ErrorRate::new(0.5).unwrap() };
     let spec = CuckooSpec::new(by(2), 2, 20).unwrap();
     let kinds = [
         (100, by(2), native),
@@ -79,15 +79,15 @@ fn all_kinds() -> Vec<CreateParams> {
         (1000, Growth::Fixed, window(8000, true)),
         (100, by(2), classic),
         (100, by(2), valkey),
-        (128, by(2), Layout::Cuckoo { spec }),
-        (128, by(2), Layout::NativeCuckoo { seed: 7, spec }),
+        (128, by(2), KindParams::Cuckoo { spec }),
+        (128, by(2), KindParams::NativeCuckoo { seed: 7, spec }),
     ];
     let error_rate = ErrorRate::new(0.01).unwrap();
-    let params = |(capacity, growth, layout)| CreateParams {
+    let params = |(capacity, growth, kind)| CreateParams {
         error_rate,
         capacity: NonZeroU64::new(capacity).unwrap(),
         growth,
-        layout,
+        kind,
     };
     kinds.map(params).to_vec()
 }
@@ -145,9 +145,9 @@ fn held(filter: &Filter) -> usize {
 #[test]
 fn memory_usage_is_what_the_allocator_gave() {
     for (name, filter) in recorded::filters() {
-        let stated = match filter.content() {
+        let stated = match filter.by_kind() {
             // RedisBloom reports a few bytes less.
-            Content::Classic(chain) => {
+            AnyFilter::Classic(chain) => {
                 let bits = chain.chain().iter().map(|layer| layer.bytes().len()).sum::<usize>();
                 assert_eq!(
                     filter.memory_usage(),
@@ -179,12 +179,12 @@ impl Ledger {
     /// Panics if a filter takes more than it has asked for, besides the values of the filter and of its layers.
     fn check(&self, filter: &Filter, what: &str) {
         let values = match filter.kind() {
-            FilterKind::Classic => classic::FILTER_BYTES + classic::LAYER_BYTES * filter.num_layers(),
-            FilterKind::Valkey => {
+            Kind::Classic => classic::FILTER_BYTES + classic::LAYER_BYTES * filter.num_layers(),
+            Kind::Valkey => {
                 let layer = size_of_val(&filter.valkey().unwrap().chain()[0]);
                 size_of::<Filter>() + size_of_val(filter.valkey().unwrap()) + layer * filter.num_layers()
             }
-            FilterKind::Cuckoo => {
+            Kind::Cuckoo => {
                 let cuckoo = filter.cuckoo().unwrap();
                 size_of::<Filter>() + size_of_val(cuckoo) + size_of_val(cuckoo.chain())
             }

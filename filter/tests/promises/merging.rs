@@ -2,21 +2,21 @@
 
 use std::num::NonZeroU64;
 
-use oxbloom_filter::internals::{CreateParams, ErrorRate, FilterKind, Growth, Layout, MergeOp, codec};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Kind, KindParams, MergeOp, codec};
 use oxbloom_filter::{Error, Filter, MergeError, Mismatch};
 use proptest::prelude::*;
 
 use crate::model::{body, built, by, content_bytes, item, through_a_file, whole, with_checksum};
 use crate::recorded;
 
-const NATIVE: Layout = Layout::Native { seed: 7 };
-const COUNTING: Layout = Layout::Counting { seed: 7 };
-const CLASSIC: Layout = Layout::Classic { stored_expansion: 2 };
-const LAYOUTS: [Layout; 3] = [NATIVE, COUNTING, CLASSIC];
+const NATIVE: KindParams = KindParams::Native { seed: 7 };
+const COUNTING: KindParams = KindParams::Counting { seed: 7 };
+const CLASSIC: KindParams = KindParams::Classic { stored_expansion: 2 };
+const KINDS: [KindParams; 3] = [NATIVE, COUNTING, CLASSIC];
 
-fn empty(error_rate: f64, capacity: u64, growth: Growth, layout: Layout) -> Filter {
+fn empty(error_rate: f64, capacity: u64, growth: Growth, kind: KindParams) -> Filter {
     let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), NonZeroU64::new(capacity).unwrap());
-    Filter::create(CreateParams { error_rate, capacity, growth, layout }, &mut |_| true).unwrap()
+    Filter::create(CreateParams { error_rate, capacity, growth, kind }, &mut |_| true).unwrap()
 }
 
 fn add(filter: &mut Filter, mut numbers: impl Iterator<Item = u64>) {
@@ -28,8 +28,8 @@ fn add_some(filter: &mut Filter, numbers: impl Iterator<Item = u64>) {
     numbers.map(|number| filter.insert(item(number))).for_each(|_| ());
 }
 
-fn filled(layout: Layout, growth: Growth, numbers: impl Iterator<Item = u64>) -> Filter {
-    let mut filter = empty(0.01, 1000, growth, layout);
+fn filled(kind: KindParams, growth: Growth, numbers: impl Iterator<Item = u64>) -> Filter {
+    let mut filter = empty(0.01, 1000, growth, kind);
     add(&mut filter, numbers);
     filter
 }
@@ -66,26 +66,26 @@ fn bytes_by(one: &Filter, other: &Filter, rule: impl Fn(u8, u8) -> u8) -> Vec<u8
 
 #[test]
 fn a_union_is_the_filter_that_all_items_would_have_made() {
-    for layout in [NATIVE, CLASSIC] {
-        let one = filled(layout, Growth::Fixed, 0..300);
-        let other = filled(layout, Growth::Fixed, 200..600);
-        let third = filled(layout, Growth::Fixed, 900..950);
-        let all = filled(layout, Growth::Fixed, (0..600).chain(900..950));
-        assert!(content_bytes(&merged(&[&one, &other, &third], MergeOp::Union)) == content_bytes(&all), "{layout:?}");
+    for kind in [NATIVE, CLASSIC] {
+        let one = filled(kind, Growth::Fixed, 0..300);
+        let other = filled(kind, Growth::Fixed, 200..600);
+        let third = filled(kind, Growth::Fixed, 900..950);
+        let all = filled(kind, Growth::Fixed, (0..600).chain(900..950));
+        assert!(content_bytes(&merged(&[&one, &other, &third], MergeOp::Union)) == content_bytes(&all), "{kind:?}");
         assert!(
             content_bytes(&merged_into(&one, &[&other, &third], MergeOp::Union)) == content_bytes(&all),
-            "{layout:?}"
+            "{kind:?}"
         );
     }
 }
 
 /// Asserts that a merge has all sources' items, with their counts, and no more memory than a filter that was loaded.
-fn check_union_of_many(layout: Layout, growth: Growth, capacity: u64) {
+fn check_union_of_many(kind: KindParams, growth: Growth, capacity: u64) {
     const SOURCES: u64 = 60;
     let items_of = |source: u64| source * 290..source * 290 + 300;
     let source_with = |numbers: std::ops::Range<u64>| {
         // No item of this test is a false positive.
-        let mut source = empty(1e-9, capacity, growth, layout);
+        let mut source = empty(1e-9, capacity, growth, kind);
         // One item of each source is added often, so that its count needs several slots.
         let often = numbers.start..numbers.start + 1;
         add(&mut source, numbers.chain(often.cycle().take(100)));
@@ -95,8 +95,8 @@ fn check_union_of_many(layout: Layout, growth: Growth, capacity: u64) {
     // The first source is named three times.
     let named: Vec<&Filter> = sources.iter().chain([&sources[0], &sources[0]]).collect();
     let union = merged(&named, MergeOp::Union);
-    assert!(contains_all(&union, 0..SOURCES * 290 + 10), "{layout:?}");
-    if layout == COUNTING {
+    assert!(contains_all(&union, 0..SOURCES * 290 + 10), "{kind:?}");
+    if kind == COUNTING {
         for number in 0..SOURCES * 290 + 10 {
             let sum = named.iter().map(|source| count(source, number)).sum::<u64>();
             assert_eq!(count(&union, number), sum, "{number}");
@@ -116,17 +116,17 @@ fn a_union_of_many_filters_has_all_their_items() {
 
 #[test]
 fn an_intersection_has_the_items_of_all() {
-    for layout in LAYOUTS {
-        let [one, other] = [0..600, 400..1000].map(|numbers| filled(layout, Growth::Fixed, numbers));
+    for kind in KINDS {
+        let [one, other] = [0..600, 400..1000].map(|numbers| filled(kind, Growth::Fixed, numbers));
         for both in
             [merged(&[&one, &other], MergeOp::Intersection), merged_into(&one, &[&other], MergeOp::Intersection)]
         {
-            assert!(contains_all(&both, 400..600), "{layout:?}");
-            match layout {
+            assert!(contains_all(&both, 400..600), "{kind:?}");
+            match kind {
                 COUNTING => assert!(
                     (0..2_000).all(|number| { count(&both, number) == count(&one, number).min(count(&other, number)) })
                 ),
-                _ => assert!(content_bytes(&both) == bytes_by(&one, &other, |one, other| one & other), "{layout:?}"),
+                _ => assert!(content_bytes(&both) == bytes_by(&one, &other, |one, other| one & other), "{kind:?}"),
             }
             assert!(both.len() <= 600);
         }
@@ -135,10 +135,10 @@ fn an_intersection_has_the_items_of_all() {
 
 #[test]
 fn filters_that_grew_are_merged_layer_by_layer() {
-    for layout in [NATIVE, CLASSIC] {
-        let shallow = filled(layout, by(2), 0..900);
-        let deep = filled(layout, by(2), 5000..14_000);
-        assert_eq!((shallow.num_layers(), deep.num_layers()), (1, if layout == NATIVE { 2 } else { 4 }));
+    for kind in [NATIVE, CLASSIC] {
+        let shallow = filled(kind, by(2), 0..900);
+        let deep = filled(kind, by(2), 5000..14_000);
+        assert_eq!((shallow.num_layers(), deep.num_layers()), (1, if kind == NATIVE { 2 } else { 4 }));
         for both in [
             merged(&[&shallow, &deep], MergeOp::Union),
             merged(&[&deep, &shallow], MergeOp::Union),
@@ -146,7 +146,7 @@ fn filters_that_grew_are_merged_layer_by_layer() {
             merged_into(&deep, &[&shallow], MergeOp::Union),
         ] {
             assert_eq!(both.num_layers(), deep.num_layers());
-            assert!(contains_all(&both, (0..900).chain(5000..14_000)), "{layout:?}");
+            assert!(contains_all(&both, (0..900).chain(5000..14_000)), "{kind:?}");
             let [united, deep] = [&both, &deep].map(|filter| filter.layers().skip(1).collect::<Vec<_>>());
             assert_eq!(united, deep, "the layers that only one filter has");
         }
@@ -241,15 +241,15 @@ proptest! {
 /// deviations.
 #[test]
 fn the_items_of_a_union_are_estimated_from_its_fill() {
-    for layout in LAYOUTS {
+    for kind in KINDS {
         for overlap in [0, 100, 250, 500] {
             let [one, other] =
-                [0..500, 500 - overlap..1000 - overlap].map(|numbers| filled(layout, Growth::Fixed, numbers));
+                [0..500, 500 - overlap..1000 - overlap].map(|numbers| filled(kind, Growth::Fixed, numbers));
             let both = merged(&[&one, &other], MergeOp::Union);
             let (items, truth) = (both.len() as f64, 1000.0 - overlap as f64);
             // The sources did not count the few items that were false positives.
-            assert!((items - truth).abs() < 6.0 * truth.sqrt(), "{layout:?} {overlap}: {items}");
-            assert_eq!(both.is_estimate(), if layout == CLASSIC { None } else { Some(true) });
+            assert!((items - truth).abs() < 6.0 * truth.sqrt(), "{kind:?} {overlap}: {items}");
+            assert_eq!(both.is_estimate(), if kind == CLASSIC { None } else { Some(true) });
             assert!(whole(&through_a_file(&both)) == whole(&both));
             assert_eq!(through_a_file(&both).is_estimate(), both.is_estimate());
         }
@@ -258,10 +258,10 @@ fn the_items_of_a_union_are_estimated_from_its_fill() {
 
 #[test]
 fn the_number_of_items_stays_exact_if_nothing_has_to_be_estimated() {
-    for layout in LAYOUTS {
-        let one = filled(layout, Growth::Fixed, 0..500);
-        let none = filled(layout, Growth::Fixed, 0..0);
-        let expected = if layout == CLASSIC { None } else { Some(false) };
+    for kind in KINDS {
+        let one = filled(kind, Growth::Fixed, 0..500);
+        let none = filled(kind, Growth::Fixed, 0..0);
+        let expected = if kind == CLASSIC { None } else { Some(false) };
         for same in [
             merged(&[&one], MergeOp::Union),
             merged(&[&one], MergeOp::Intersection),
@@ -270,7 +270,7 @@ fn the_number_of_items_stays_exact_if_nothing_has_to_be_estimated() {
             merged_into(&none, &[&one], MergeOp::Union),
         ] {
             assert!(content_bytes(&same) == content_bytes(&one));
-            assert_eq!((same.len(), same.is_estimate()), (one.len(), expected), "{layout:?}");
+            assert_eq!((same.len(), same.is_estimate()), (one.len(), expected), "{kind:?}");
         }
         let nothing = merged(&[&one, &none], MergeOp::Intersection);
         assert_eq!((nothing.len(), nothing.fill(), nothing.is_estimate()), (0, 0.0, expected));
@@ -279,8 +279,8 @@ fn the_number_of_items_stays_exact_if_nothing_has_to_be_estimated() {
 
 #[test]
 fn a_merge_that_changes_nothing_returns_false() {
-    for layout in [NATIVE, CLASSIC] {
-        let (mut all, part) = (filled(layout, Growth::Fixed, 0..500), filled(layout, Growth::Fixed, 0..100));
+    for kind in [NATIVE, CLASSIC] {
+        let (mut all, part) = (filled(kind, Growth::Fixed, 0..500), filled(kind, Growth::Fixed, 0..100));
         let before = whole(&all);
         assert_eq!(all.merge(&[&part], MergeOp::Union, &mut |_| true), Ok(false));
         assert!(whole(&all) == before);
@@ -295,8 +295,8 @@ fn a_merge_that_changes_nothing_returns_false() {
 /// The bits of a source's layer may not have been loaded yet.
 #[test]
 fn a_merge_that_only_adds_layers_is_a_change() {
-    for layout in [NATIVE, CLASSIC] {
-        let (mut shallow, deep) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..2000));
+    for kind in [NATIVE, CLASSIC] {
+        let (mut shallow, deep) = (filled(kind, by(2), 0..900), filled(kind, by(2), 0..2000));
         let bare = built(&codec::encode_header(&deep).unwrap()).unwrap();
         assert_eq!(shallow.merge(&[&bare], MergeOp::Union, &mut |_| true), Ok(true));
         assert_eq!(shallow.num_layers(), 2);
@@ -306,30 +306,30 @@ fn a_merge_that_only_adds_layers_is_a_change() {
 
 #[test]
 fn an_overfull_union_reports_its_error_rate_and_grows_with_the_next_item() {
-    for layout in LAYOUTS {
+    for kind in KINDS {
         for growth in [Growth::Fixed, by(2)] {
             let [one, other] = [0..1000, 5000..6000].map(|numbers| {
-                let mut filter = empty(0.01, 1000, growth, layout);
+                let mut filter = empty(0.01, 1000, growth, kind);
                 // Adds as many items as fit: false positives take no room.
                 add_some(&mut filter, numbers);
                 filter
             });
             assert!(one.num_layers() == 1 && other.num_layers() == 1);
             let mut both = merged(&[&one, &other], MergeOp::Union);
-            assert!(both.len() > 1500, "{layout:?}");
+            assert!(both.len() > 1500, "{kind:?}");
             // A table with twice the items has twice the error rate, or grows and keeps it.
-            let exceeds = match (layout, growth) {
+            let exceeds = match (kind, growth) {
                 (COUNTING, Growth::Fixed) => 0.018,
                 (COUNTING, Growth::By(_)) => 0.0,
                 _ => 0.05,
             };
-            assert!(one.false_positive_rate() < 0.0101 && both.false_positive_rate() > exceeds, "{layout:?}");
+            assert!(one.false_positive_rate() < 0.0101 && both.false_positive_rate() > exceeds, "{kind:?}");
             let absent = (10_000..).find(|&number| !both.contains(item(number))).unwrap();
             match growth {
                 Growth::Fixed => assert_eq!(both.insert(item(absent)), Err(Error::Full)),
                 Growth::By(_) => {
                     assert_eq!(both.insert(item(absent)), Ok(true));
-                    assert_eq!(both.num_layers(), if layout == COUNTING { 1 } else { 2 }, "{layout:?}");
+                    assert_eq!(both.num_layers(), if kind == COUNTING { 1 } else { 2 }, "{kind:?}");
                 }
             }
             let copy = through_a_file(&both);
@@ -347,8 +347,8 @@ fn filters_that_differ_are_rejected_with_the_first_difference() {
         (empty(0.02, 1001, by(2), NATIVE), Mismatch::ErrorRate),
         (empty(0.01, 1001, by(3), NATIVE), Mismatch::Capacity),
         (empty(0.01, 1000, Growth::Fixed, NATIVE), Mismatch::Expansion),
-        (empty(0.01, 1000, Growth::Fixed, Layout::Native { seed: 8 }), Mismatch::Expansion),
-        (empty(0.01, 1000, by(3), Layout::Native { seed: 8 }), Mismatch::Seed),
+        (empty(0.01, 1000, Growth::Fixed, KindParams::Native { seed: 8 }), Mismatch::Expansion),
+        (empty(0.01, 1000, by(3), KindParams::Native { seed: 8 }), Mismatch::Seed),
     ];
     for (other, parameter) in &cases {
         let rejected = Err(MergeError::SourcesDiffer(*parameter));
@@ -405,9 +405,9 @@ fn some_kinds_of_filters_are_never_merged() {
     let mut plain = filled(NATIVE, by(2), 0..100);
     for (name, mut filter) in recorded::filters() {
         let error = match filter.kind() {
-            FilterKind::Windowed => MergeError::MergedWindows,
-            FilterKind::Cuckoo => MergeError::MergedCuckoo,
-            FilterKind::Valkey => MergeError::MergedValkey,
+            Kind::Windowed => MergeError::MergedWindows,
+            Kind::Cuckoo => MergeError::MergedCuckoo,
+            Kind::Valkey => MergeError::MergedValkey,
             _ => continue,
         };
         let (other, before) = (filter.clone(), whole(&filter));
@@ -427,19 +427,19 @@ fn a_merge_replaces_only_the_tables_that_it_changes() {
         assert_eq!(table.replaced_by_merge(&sources), replaced as u64);
         assert_eq!(blocks.replaced_by_merge(&sources), 0);
     }
-    let [counting, classic] = [COUNTING, CLASSIC].map(|layout| filled(layout, by(2), 0..3000));
+    let [counting, classic] = [COUNTING, CLASSIC].map(|kind| filled(kind, by(2), 0..3000));
     assert_eq!(counting.replaced_by_merge(&[&counting]) as usize, counting.memory_usage() - size_of::<Filter>());
     assert_eq!((classic.table_bytes(), classic.replaced_by_merge(&[&classic])), (0, 0));
 }
 
 #[test]
 fn only_single_layers_and_fixed_tables_are_intersected() {
-    for layout in LAYOUTS {
-        let [one, grown] = [0..900, 0..3000].map(|numbers| filled(layout, by(2), numbers));
+    for kind in KINDS {
+        let [one, grown] = [0..900, 0..3000].map(|numbers| filled(kind, by(2), numbers));
         let before = whole(&one);
         let mut target = one.try_clone().unwrap();
         for operation in [MergeOp::Union, MergeOp::Intersection] {
-            let expected = match (layout, operation) {
+            let expected = match (kind, operation) {
                 (_, MergeOp::Union) => continue,
                 (COUNTING, _) => MergeError::IntersectedGrowing,
                 (_, MergeOp::Intersection) => MergeError::IntersectedLayers,
@@ -455,8 +455,8 @@ fn only_single_layers_and_fixed_tables_are_intersected() {
 
 #[test]
 fn a_failed_allocation_leaves_the_filters_as_they_were() {
-    for layout in [NATIVE, CLASSIC] {
-        let (mut one, grown) = (filled(layout, by(2), 0..900), filled(layout, by(2), 0..3000));
+    for kind in [NATIVE, CLASSIC] {
+        let (mut one, grown) = (filled(kind, by(2), 0..900), filled(kind, by(2), 0..3000));
         let before = whole(&one);
         let mut asked = 0;
         let rejected = one.merge(&[&grown], MergeOp::Union, &mut |bytes| {
@@ -466,7 +466,7 @@ fn a_failed_allocation_leaves_the_filters_as_they_were() {
         assert_eq!(rejected, Err(MergeError::OutOfMemory));
         assert!(whole(&one) == before);
         let more = grown.memory_usage() - one.memory_usage();
-        assert!(more.abs_diff(asked as usize) < 1000, "{layout:?}: {asked} of {more}");
+        assert!(more.abs_diff(asked as usize) < 1000, "{kind:?}: {asked} of {more}");
         let rejected = Filter::merged(&[&one, &grown], MergeOp::Union, &mut |bytes| {
             asked = bytes;
             false
@@ -480,14 +480,14 @@ fn a_failed_allocation_leaves_the_filters_as_they_were() {
 #[test]
 fn all_sizes_are_merged_to_the_last_byte() {
     for capacity in [1, 2, 5, 33, 100, 1000, 12_345, 100_000] {
-        for layout in LAYOUTS {
+        for kind in KINDS {
             let [one, other] = [0, 1].map(|from| {
-                let mut filter = empty(0.001, capacity, Growth::Fixed, layout);
+                let mut filter = empty(0.001, capacity, Growth::Fixed, kind);
                 add_some(&mut filter, (from..capacity).step_by(2));
                 filter
             });
             let both = merged(&[&one, &other], MergeOp::Union);
-            assert!(contains_all(&both, 0..capacity / 2), "{capacity} {layout:?}");
+            assert!(contains_all(&both, 0..capacity / 2), "{capacity} {kind:?}");
             let copy = through_a_file(&both);
             assert_eq!(copy.fill(), both.fill());
             assert!(whole(&copy) == whole(&both));

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use oxbloom_filter::internals::codec::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Encoding, Origin, Sink, Source, packing};
 use oxbloom_filter::internals::{
-    Admit, BlockedLayer, Bytes, Content, CreateParams, ErrorRate, FilterKind, Growth, Hash, Interrupted, Layout,
+    Admit, AnyFilter, BlockedLayer, Bytes, CreateParams, ErrorRate, Growth, Hash, Interrupted, Kind, KindParams,
     NativeFilter, OnDuplicate,
 };
 use oxbloom_filter::{DecodeError, Error, Filter};
@@ -16,7 +16,7 @@ pub(crate) fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) 
         error_rate: ErrorRate::new(error_rate).unwrap(),
         capacity: capacity.try_into().unwrap(),
         growth,
-        layout: Layout::Native { seed },
+        kind: KindParams::Native { seed },
     }
 }
 
@@ -30,8 +30,8 @@ pub(crate) fn by(expansion: u32) -> Growth {
 
 /// Returns a filter as a native filter.
 pub(crate) fn native_of(filter: &Filter) -> &NativeFilter {
-    match filter.content() {
-        Content::Native(filter) => filter,
+    match filter.by_kind() {
+        AnyFilter::Native(filter) => filter,
         _ => panic!("not a native filter"),
     }
 }
@@ -84,9 +84,9 @@ pub(crate) fn insert_batch(
 
 /// Returns the bytes of a filter's content.
 pub(crate) fn content_bytes(filter: &Filter) -> Vec<u8> {
-    match filter.content() {
-        Content::Native(native) if native.table().is_none() => layer(filter).bytes().to_vec(),
-        Content::Classic(chain) => chain.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+    match filter.by_kind() {
+        AnyFilter::Native(native) if native.table().is_none() => layer(filter).bytes().to_vec(),
+        AnyFilter::Classic(chain) => chain.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
         _ => chunks(filter).into_iter().flat_map(|(_, chunk)| chunk).collect(),
     }
 }
@@ -229,7 +229,7 @@ pub(crate) fn read_values(filter: &Filter, mut bytes: &[u8]) -> Result<Filter, D
 
 impl File {
     /// Reads a filter of a kind, and checks that nothing is left.
-    fn read(mut self, kind: FilterKind, admit: Admit<'_>) -> Result<Filter, DecodeError> {
+    fn read(mut self, kind: Kind, admit: Admit<'_>) -> Result<Filter, DecodeError> {
         let encoding = Encoding::of(kind);
         let filter = encoding.read(encoding.version().into(), &mut self, admit);
         assert!(self.0.is_empty() || filter.is_err());
@@ -305,7 +305,7 @@ pub(crate) fn read_file<B: AsRef<[u8]>>(
     for (content, checksum) in chunks {
         file.0.extend([Value::String(content.as_ref().to_vec()), Value::Unsigned(checksum)]);
     }
-    file.read(FilterKind::Native, &mut |_| true)
+    file.read(Kind::Native, &mut |_| true)
 }
 
 /// Returns the number of bytes that a filter requests from an allocator that aligns to cache lines.

@@ -7,27 +7,27 @@ use std::path::PathBuf;
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
-    CreateParams, CuckooSpec, ErrorRate, Growth, Hash, InsertOptions, Layout, MergeOp, Window, with_each_version,
+    CreateParams, CuckooSpec, ErrorRate, Growth, Hash, InsertOptions, KindParams, MergeOp, Window, with_each_version,
 };
 
 use crate::model::{by, item, read_values, values};
 
 /// Names, and what the recorded filters were created with. A name never gets another meaning.
 pub(crate) fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
-    let window = |length, refresh, rolling| Layout::Windowed {
+    let window = |length, refresh, rolling| KindParams::Windowed {
         seed: 7,
         window: Window { length: NonZeroU64::new(length), slices: 4, refresh, rolling },
     };
-    let (native, counting) = (Layout::Native { seed: 7 }, Layout::Counting { seed: 7 });
-    let classic = Layout::Classic { stored_expansion: 2 };
-    let valkey = Layout::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).unwrap() };
+    let (native, counting) = (KindParams::Native { seed: 7 }, KindParams::Counting { seed: 7 });
+    let classic = KindParams::Classic { stored_expansion: 2 };
+    let valkey = KindParams::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).unwrap() };
     let spec = CuckooSpec::new(by(2), 2, 20).unwrap();
-    let (cuckoo, native_cuckoo) = (Layout::Cuckoo { spec }, Layout::NativeCuckoo { seed: 7, spec });
-    let params = |capacity, growth, layout| CreateParams {
+    let (cuckoo, native_cuckoo) = (KindParams::Cuckoo { spec }, KindParams::NativeCuckoo { seed: 7, spec });
+    let params = |capacity, growth, kind| CreateParams {
         error_rate: ErrorRate::new(0.01).unwrap(),
         capacity: NonZeroU64::new(capacity).unwrap(),
         growth,
-        layout,
+        kind,
     };
     vec![
         ("native-empty", params(100, by(2), native), 0),

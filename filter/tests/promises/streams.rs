@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use oxbloom_filter::internals::codec::{self, Header, Loader, Origin, payload};
-use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, Layout};
+use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, KindParams};
 use oxbloom_filter::{DecodeError, Filter};
 
 use crate::model::{built, chunks, whole, with_checksum};
@@ -173,11 +173,11 @@ fn a_forged_payload_is_rejected_or_makes_a_sound_filter() {
     }
 }
 
-/// Returns a filter of a layout that has these bits or slots, in a layer that may be larger.
-fn with_content(layout: Layout, content: &[u8]) -> Filter {
+/// Returns a filter of a kind that has these bits or slots, in a layer that may be larger.
+fn with_content(kind: KindParams, content: &[u8]) -> Filter {
     let capacity = NonZeroU64::new(content.len() as u64).unwrap();
     let error_rate = ErrorRate::new(0.01).unwrap();
-    let params = CreateParams { error_rate, capacity, growth: Growth::Fixed, layout };
+    let params = CreateParams { error_rate, capacity, growth: Growth::Fixed, kind };
     let mut filter = Filter::create(params, &mut |_| true).unwrap();
     let cursor = codec::HEADER_CURSOR + content.len() as u64;
     codec::load_chunk(&mut filter, cursor, content, Origin::Client, &mut |_| true).unwrap();
@@ -188,8 +188,8 @@ fn with_content(layout: Layout, content: &[u8]) -> Filter {
 /// DUMP.
 #[test]
 fn payloads_of_a_server_are_read() {
-    let cuckoo = Layout::Cuckoo { spec: CuckooSpec::new(Growth::Fixed, 2, 20).unwrap() };
-    let classic = Layout::Classic { stored_expansion: 2 };
+    let cuckoo = KindParams::Cuckoo { spec: CuckooSpec::new(Growth::Fixed, 2, 20).unwrap() };
+    let classic = KindParams::Classic { stored_expansion: 2 };
     // The literal bytes, a copy of them, a pattern that overlaps its own copy, and a copy from far back.
     let bytes: Vec<u8> = (0..600u32).map(|index| (index.wrapping_mul(0x9E37_79B1) >> 13) as u8).collect();
     let varied = [&bytes[..], &bytes[..300], &bytes[100..105].repeat(20), &[0; 3000], &bytes[500..512]].concat();
@@ -243,10 +243,10 @@ fn filters_of_the_same_header_have_the_same_digest_only_if_they_have_the_same_co
         codec::digest(filter, |part| digested.extend_from_slice(part)).unwrap();
         digested
     };
-    let cuckoo = Layout::Cuckoo { spec: CuckooSpec::new(Growth::Fixed, 2, 20).unwrap() };
-    let of_layout = |layout| [with_content(layout, b"12"), with_content(layout, b"21")];
-    let classic = of_layout(Layout::Classic { stored_expansion: 2 });
-    for [one, other] in [[native("1"), native("2")], classic, of_layout(cuckoo)] {
+    let cuckoo = KindParams::Cuckoo { spec: CuckooSpec::new(Growth::Fixed, 2, 20).unwrap() };
+    let of_kind = |kind| [with_content(kind, b"12"), with_content(kind, b"21")];
+    let classic = of_kind(KindParams::Classic { stored_expansion: 2 });
+    for [one, other] in [[native("1"), native("2")], classic, of_kind(cuckoo)] {
         assert_eq!(codec::encode_header(&one).unwrap(), codec::encode_header(&other).unwrap());
         assert_eq!(digest(&one), digest(&one.clone()));
         assert_ne!(digest(&one), digest(&other));

@@ -6,7 +6,7 @@ use bloomfilter::Bloom;
 use models::random::Random;
 use oxbloom_filter::internals::codec::payload as dump;
 use oxbloom_filter::internals::codec::valkey::{decode_payload, encode_payload};
-use oxbloom_filter::internals::{CreateParams, ErrorRate, FIXED_SEED, Growth, Layout, codec};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, FIXED_SEED, Growth, KindParams, codec};
 use oxbloom_filter::{DecodeError, Error, Filter, Prediction};
 
 use crate::model::{built, by, insert_in_batches, item, read_values, through_a_client, through_a_file, values, whole};
@@ -46,7 +46,7 @@ impl Given {
             error_rate: ErrorRate::new(error_rate).unwrap(),
             capacity: NonZeroU64::new(capacity).unwrap(),
             growth: if expansion == 0 { Growth::Fixed } else { by(expansion) },
-            layout: Layout::Valkey { seed, tightening: ErrorRate::new(tightening).unwrap() },
+            kind: KindParams::Valkey { seed, tightening: ErrorRate::new(tightening).unwrap() },
         }
     }
 

@@ -4,7 +4,7 @@ use models::counting::CountingModel;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, LoadedChunk, Origin};
-use oxbloom_filter::internals::{FilterKind, OnDuplicate};
+use oxbloom_filter::internals::{Kind, OnDuplicate};
 
 use crate::decoding::copies::{emptied, through_a_dump, through_a_file, whole};
 use crate::decoding::figures::{check_figures, check_same, count, counts_are_right};
@@ -242,7 +242,7 @@ impl Subject {
     fn load_sealed(&mut self, offset: u64, bits: &[u8], origin: Origin) {
         let end = offset + bits.len() as u64;
         let (cursor, chunk) = match (self.filter.kind(), codec::tags(&self.filter)) {
-            (FilterKind::Native, Some([tag, _])) => {
+            (Kind::Native, Some([tag, _])) => {
                 (FIRST_CHUNK_CURSOR + end, chunk::seal(bits, end, tag).expect("little memory"))
             }
             (_, Some(_)) => return,

@@ -2,7 +2,7 @@
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Encoding, Header, Origin};
-use oxbloom_filter::internals::{Content, Kind, Table};
+use oxbloom_filter::internals::{AnyFilter, KindFilter, Table};
 
 use crate::decoding::parts::table;
 use crate::input::{Reader, Writer};
@@ -36,17 +36,17 @@ pub(crate) fn emptied(filter: &Filter) -> Filter {
         let [one, other] = [&empty, filter].map(|filter| codec::encode_header(filter).expect("little memory"));
         one[..length] == other[..length]
     };
-    match (empty.content(), filter.content()) {
-        (Content::Native(empty), Content::Native(filter)) => {
+    match (empty.by_kind(), filter.by_kind()) {
+        (AnyFilter::Native(empty), AnyFilter::Native(filter)) => {
             assert!(empty.layers().next() == filter.layers().next() && empty.is_shaped_like(filter));
         }
-        (Content::Counting(empty), Content::Counting(filter)) => {
+        (AnyFilter::Counting(empty), AnyFilter::Counting(filter)) => {
             assert!(starts_alike(48) && empty.is_shaped_like(filter));
         }
-        (Content::NativeCuckoo(empty), Content::NativeCuckoo(filter)) => {
+        (AnyFilter::NativeCuckoo(empty), AnyFilter::NativeCuckoo(filter)) => {
             assert!(starts_alike(64) && empty.is_shaped_like(filter));
         }
-        (Content::Windowed(_), Content::Windowed(filter)) => {
+        (AnyFilter::Windowed(_), AnyFilter::Windowed(filter)) => {
             assert!(starts_alike(96 + 24 * filter.slices().remembered().len()));
         }
         _ => assert!(empty.layers().eq(filter.layers())),

@@ -1,7 +1,7 @@
 //! The figures of a filter agree with each other and with its content, and those of a copy with the original's.
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{Content, Table};
+use oxbloom_filter::internals::{AnyFilter, Table};
 
 use crate::decoding::copies::whole;
 use crate::decoding::parts::{bits, content, set_bits, table, table_start};
@@ -74,11 +74,11 @@ pub(crate) fn counts(filter: &Filter) -> Vec<u64> {
 
 /// Returns true if the filter's numbers of set bits and filled slots are right, and its table agrees with its dump.
 pub(crate) fn counts_are_right(filter: &Filter) -> bool {
-    let is_counted = match filter.content() {
-        Content::Native(native) => native.layer().set_bits() == set_bits(native.layer().bytes()),
-        Content::Counting(_) | Content::NativeCuckoo(_) | Content::Windowed(_) | Content::Cuckoo(_) => true,
-        Content::Classic(classic) => classic.chain().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
-        Content::Valkey(valkey) => valkey.chain().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
+    let is_counted = match filter.by_kind() {
+        AnyFilter::Native(native) => native.layer().set_bits() == set_bits(native.layer().bytes()),
+        AnyFilter::Counting(_) | AnyFilter::NativeCuckoo(_) | AnyFilter::Windowed(_) | AnyFilter::Cuckoo(_) => true,
+        AnyFilter::Classic(classic) => classic.chain().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
+        AnyFilter::Valkey(valkey) => valkey.chain().iter().all(|layer| layer.set_bits() == set_bits(layer.bytes())),
     };
     is_counted && table(filter).is_none_or(|table| table_is_right(filter, table))
 }

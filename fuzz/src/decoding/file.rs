@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use oxbloom_filter::internals::FilterKind;
+use oxbloom_filter::internals::Kind;
 use oxbloom_filter::internals::codec::{self, Encoding, Header, Origin, Sink, Source, chunk};
 use oxbloom_filter::{DecodeError, Filter};
 use testkit::forgery::sealed::first_string;
@@ -60,7 +60,7 @@ fn sealed_file(file: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut header = sealed(file.string()?);
     let filter = built(&Header::decode(&header, Origin::Client)?).ok_or(DecodeError::Corrupt)?;
     let mut whole = Writer::default();
-    if filter.kind() == FilterKind::Native {
+    if filter.kind() == Kind::Native {
         seal_bits(&filter, &mut header, &mut file, &mut whole)?;
     }
     if table(&filter).is_some() {

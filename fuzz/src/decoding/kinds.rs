@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin};
-use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, Layout};
+use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, KindParams};
 use testkit::forgery::kinds::without_options;
 
 use crate::decoding::parts::sealed;
@@ -29,17 +29,17 @@ const LARGE_NATIVE: u8 = 251;
 
 /// Returns a small filter of a kind.
 pub(crate) fn filter_of_kind(kind: u8) -> Filter {
-    let native = Layout::Native { seed: 7 };
-    let counting = Layout::Counting { seed: 7 };
-    let classic = Layout::Classic { stored_expansion: 2 };
-    let valkey = Layout::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).expect("a ratio") };
+    let native = KindParams::Native { seed: 7 };
+    let counting = KindParams::Counting { seed: 7 };
+    let classic = KindParams::Classic { stored_expansion: 2 };
+    let valkey = KindParams::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).expect("a ratio") };
     let spec = |bucket_size, expansion| CuckooSpec { bucket_size, max_iterations: 20, expansion };
-    let cuckoo = |bucket_size, expansion| Layout::Cuckoo { spec: spec(bucket_size, expansion) };
+    let cuckoo = |bucket_size, expansion| KindParams::Cuckoo { spec: spec(bucket_size, expansion) };
     // All other numbers stand for the kinds that existed first, so that the corpus keeps its meaning.
     let is_later = [&COUNTING_KINDS, &CUCKOO_KINDS, &VALKEY_KINDS].iter().any(|kinds| kinds.contains(&kind));
     let is_later = is_later || LARGE_KINDS.contains(&kind);
     let kind = if is_later { kind } else { kind % COUNTING_KINDS.start };
-    let (error_rate, capacity, expansion, layout) = match kind {
+    let (error_rate, capacity, expansion, params) = match kind {
         0 => (0.01, 20, 2, native),
         1 => (0.001, 5, 1, native),
         2 => (0.01, 300, 0, native),
@@ -55,7 +55,7 @@ pub(crate) fn filter_of_kind(kind: u8) -> Filter {
         241 => (0.01, 8, 1, cuckoo(4, 1)),
         242 => (0.01, 300, 0, cuckoo(3, 0)),
         243 => (0.01, 2, 4, cuckoo(1, 4)),
-        244 => (0.01, 20, 2, Layout::NativeCuckoo { seed: 7, spec: spec(2, 2) }),
+        244 => (0.01, 20, 2, KindParams::NativeCuckoo { seed: 7, spec: spec(2, 2) }),
         245 => (0.01, 20, 2, valkey),
         246 => (0.3, 5, 1, valkey),
         247 => (0.01, 300, 0, valkey),
@@ -68,7 +68,7 @@ pub(crate) fn filter_of_kind(kind: u8) -> Filter {
         error_rate: ErrorRate::new(error_rate).expect("an error rate"),
         capacity: capacity.try_into().expect("a capacity"),
         growth: std::num::NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By),
-        layout,
+        kind: params,
     };
     let filter = Filter::create(params, &mut |_| true).expect("little memory");
     match kind {

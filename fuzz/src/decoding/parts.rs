@@ -2,7 +2,7 @@
 
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Origin};
-use oxbloom_filter::internals::{Content, FilterKind, Table};
+use oxbloom_filter::internals::{AnyFilter, Kind, Table};
 use oxbloom_filter::{DecodeError, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -10,11 +10,11 @@ use crate::part;
 
 /// Returns the filter's table, unless it has none or forgets.
 pub(crate) fn table(filter: &Filter) -> Option<&Table> {
-    match filter.content() {
-        Content::Native(filter) => filter.table(),
-        Content::Counting(filter) => Some(filter.table()),
-        Content::NativeCuckoo(filter) => Some(filter.table()),
-        Content::Windowed(_) | Content::Classic(_) | Content::Cuckoo(_) | Content::Valkey(_) => None,
+    match filter.by_kind() {
+        AnyFilter::Native(filter) => filter.table(),
+        AnyFilter::Counting(filter) => Some(filter.table()),
+        AnyFilter::NativeCuckoo(filter) => Some(filter.table()),
+        AnyFilter::Windowed(_) | AnyFilter::Classic(_) | AnyFilter::Cuckoo(_) | AnyFilter::Valkey(_) => None,
     }
 }
 
@@ -30,12 +30,12 @@ pub(crate) fn set_bits(bytes: &[u8]) -> u64 {
 
 /// Returns all bits of a filter, oldest layer first. A table has none.
 pub(crate) fn bits(filter: &Filter) -> Vec<u8> {
-    match filter.content() {
-        Content::Native(native) => native.layer().bytes().to_vec(),
-        Content::Counting(_) | Content::NativeCuckoo(_) | Content::Windowed(_) => Vec::new(),
-        Content::Classic(classic) => classic.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
-        Content::Cuckoo(cuckoo) => cuckoo.chain().iter().flat_map(|layer| layer.slots()).copied().collect(),
-        Content::Valkey(valkey) => valkey.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+    match filter.by_kind() {
+        AnyFilter::Native(native) => native.layer().bytes().to_vec(),
+        AnyFilter::Counting(_) | AnyFilter::NativeCuckoo(_) | AnyFilter::Windowed(_) => Vec::new(),
+        AnyFilter::Classic(classic) => classic.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
+        AnyFilter::Cuckoo(cuckoo) => cuckoo.chain().iter().flat_map(|layer| layer.slots()).copied().collect(),
+        AnyFilter::Valkey(valkey) => valkey.chain().iter().flat_map(|layer| layer.bytes()).copied().collect(),
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn content(chunk: &[u8]) -> &[u8] {
 /// Returns the tag of the chunks of a filter's table.
 pub(crate) fn tag(filter: &Filter) -> u64 {
     let [first, second] = codec::tags(filter).expect("tags");
-    if filter.kind() == FilterKind::Native { second } else { first }
+    if filter.kind() == Kind::Native { second } else { first }
 }
 
 /// Loads a part of a table with the right checksum. Returns true if the filter changed.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use oxbloom_filter::internals::{FilterKind, Interrupted, MergeOp, OnDuplicate, Table};
+use oxbloom_filter::internals::{Interrupted, Kind, MergeOp, OnDuplicate, Table};
 use oxbloom_filter::{Error, Filter, MergeError, Mismatch};
 
 use crate::decoding::copies::{MEMORY_LIMIT, through_a_file, whole};
@@ -74,7 +74,7 @@ fn count_again(filter: &mut Filter, numbers: Range<u64>) {
 /// Merges a filter of our own with itself and with another. A union adds the counts; an intersection keeps the smaller
 /// count.
 fn check_merges(filter: &Filter) {
-    if !filter.kind().is_own() || filter.kind() == FilterKind::Windowed {
+    if !filter.kind().is_own() || filter.kind() == Kind::Windowed {
         return;
     }
     let mut other = filter.empty_like(&mut |_bytes| true).expect("little memory");

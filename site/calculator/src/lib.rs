@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use oxbloom_filter::internals::{
-    CreateParams, CuckooSpec, DEFAULT_STORED_EXPANSION, ErrorRate, Growth, Layout, Window,
+    CreateParams, CuckooSpec, DEFAULT_STORED_EXPANSION, ErrorRate, Growth, KindParams, Window,
 };
 use oxbloom_filter::{Error, Filter, Prediction};
 
@@ -90,27 +90,27 @@ fn params(kind: u32, error_rate: f64, capacity: f64, slices: u32) -> Result<Crea
     let window = |length, rolling| {
         let slices = u8::try_from(slices).unwrap_or(u8::MAX);
         let window = Window { length, slices, refresh: false, rolling };
-        Layout::Windowed { seed, window }
+        KindParams::Windowed { seed, window }
     };
     let length = Some(NonZeroU64::MIN);
     let spec = CuckooSpec::new(Growth::By(NonZeroU32::MIN), 2, 20)?;
-    let (layout, growth) = match kind {
-        0 => (Layout::Native { seed }, doubling),
-        1 => (Layout::Native { seed }, Growth::Fixed),
-        2 => (Layout::Counting { seed }, doubling),
-        3 => (Layout::Counting { seed }, Growth::Fixed),
-        4 => (Layout::NativeCuckoo { seed, spec }, doubling),
+    let (kind, growth) = match kind {
+        0 => (KindParams::Native { seed }, doubling),
+        1 => (KindParams::Native { seed }, Growth::Fixed),
+        2 => (KindParams::Counting { seed }, doubling),
+        3 => (KindParams::Counting { seed }, Growth::Fixed),
+        4 => (KindParams::NativeCuckoo { seed, spec }, doubling),
         5 => (window(length, false), doubling),
         6 => (window(length, false), Growth::Fixed),
         7 => (window(None, true), Growth::Fixed),
         8 => (window(length, true), Growth::Fixed),
-        9 => (Layout::Classic { stored_expansion: DEFAULT_STORED_EXPANSION }, doubling),
-        10 => (Layout::Classic { stored_expansion: DEFAULT_STORED_EXPANSION }, Growth::Fixed),
-        _ => (Layout::Cuckoo { spec }, doubling),
+        9 => (KindParams::Classic { stored_expansion: DEFAULT_STORED_EXPANSION }, doubling),
+        10 => (KindParams::Classic { stored_expansion: DEFAULT_STORED_EXPANSION }, Growth::Fixed),
+        _ => (KindParams::Cuckoo { spec }, doubling),
     };
     let error_rate = ErrorRate::new(error_rate).ok_or(Error::InvalidErrorRate)?;
     let capacity = NonZeroU64::new(capacity as u64).ok_or(Error::InvalidCapacity)?;
-    Ok(CreateParams { error_rate, capacity, growth, layout })
+    Ok(CreateParams { error_rate, capacity, growth, kind })
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
-    CreateParams, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FIXED_SEED, Growth, Layout, SEED_BYTES, Window,
+    CreateParams, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FIXED_SEED, Growth, KindParams, SEED_BYTES,
+    Window,
 };
 
 /// `BF.RESERVE key error_rate capacity [option …]`, with [options](OPTIONS).
@@ -108,14 +109,14 @@ impl Creation for Options {
                 None => configuration::bloom::growth(),
                 Some(factor) => NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By),
             },
-            layout: match kind {
-                BloomKind::Native => Layout::Native { seed: seed() },
-                BloomKind::Counting => Layout::Counting { seed: seed() },
-                BloomKind::Windowed => Layout::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
+            kind: match kind {
+                BloomKind::Native => KindParams::Native { seed: seed() },
+                BloomKind::Counting => KindParams::Counting { seed: seed() },
+                BloomKind::Windowed => KindParams::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
                 BloomKind::Classic => {
-                    Layout::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
+                    KindParams::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
                 }
-                BloomKind::Valkey => Layout::Valkey {
+                BloomKind::Valkey => KindParams::Valkey {
                     seed: self.valkey_seed.unwrap_or_else(|| valkey_seed(server)),
                     tightening: self.tightening.unwrap_or_else(configuration::bloom::tightening_ratio),
                 },

@@ -15,7 +15,7 @@ use crate::reply_error::Error;
 use crate::server::{Args, Context};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::limits::{MAX_LENGTH, SLICES};
-use oxbloom_filter::internals::{ErrorRate, FilterKind, SEED_BYTES, Window};
+use oxbloom_filter::internals::{ErrorRate, Kind, SEED_BYTES, Window};
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
 #[derive(Default)]
@@ -76,10 +76,10 @@ impl BloomKind {
         let kind = filter.kind();
         match self {
             BloomKind::Native => kind.is_own(),
-            BloomKind::Counting => kind == FilterKind::Counting,
-            BloomKind::Windowed => kind == FilterKind::Windowed,
-            BloomKind::Classic => kind == FilterKind::Classic,
-            BloomKind::Valkey => kind == FilterKind::Valkey,
+            BloomKind::Counting => kind == Kind::Counting,
+            BloomKind::Windowed => kind == Kind::Windowed,
+            BloomKind::Classic => kind == Kind::Classic,
+            BloomKind::Valkey => kind == Kind::Valkey,
         }
     }
 }
@@ -160,7 +160,7 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
     },
     OptionRow {
         set: |options, _| options.ask_for(BloomKind::Counting),
-        replicated: |filter| (filter.kind() == FilterKind::Counting).then(String::new),
+        replicated: |filter| (filter.kind() == Kind::Counting).then(String::new),
         ..row(Argument::flag(c"COUNTING", c"counting"))
     },
     OptionRow {
@@ -234,7 +234,7 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
             let layout = given.word(&LAYOUT_NAMES).ok_or(Error::BadLayout)?;
             options.ask_for(LAYOUTS[layout])
         },
-        replicated: |_| Some(FilterKind::Native.name().to_string_lossy().into_owned()),
+        replicated: |_| Some(Kind::Native.name().to_string_lossy().into_owned()),
         ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUT_ARGUMENTS)))
     },
     expiry_row(|options, given| set(&mut options.expires_at, given.expires_at(), Error::BadExpireTime)),

@@ -12,7 +12,7 @@ use crate::family::Verb;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace, Server};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, CuckooSpec, Growth, Layout};
+use oxbloom_filter::internals::{CreateParams, CuckooSpec, Growth, KindParams};
 
 /// `CF.RESERVE key capacity [option …]`, with [options](OPTIONS).
 pub(super) fn reserve(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
@@ -64,14 +64,16 @@ impl Creation for Options {
             return Err(Error::CuckooCapacity);
         }
         let spec = CuckooSpec::new(growth, bucket_size, max_iterations).map_err(|_| Error::CannotCreate)?;
-        let layout = match self.layout.unwrap_or_else(configuration::cuckoo::layout) {
+        let kind = match self.layout.unwrap_or_else(configuration::cuckoo::layout) {
             CuckooLayout::Classic if self.seed.is_some() => return Err(Error::ClassicSeed),
             CuckooLayout::Classic if self.error_rate.is_some() => return Err(Error::ClassicRate),
-            CuckooLayout::Classic => Layout::Cuckoo { spec },
-            CuckooLayout::Native => Layout::NativeCuckoo { seed: self.seed.unwrap_or_else(|| server.random()), spec },
+            CuckooLayout::Classic => KindParams::Cuckoo { spec },
+            CuckooLayout::Native => {
+                KindParams::NativeCuckoo { seed: self.seed.unwrap_or_else(|| server.random()), spec }
+            }
         };
         let error_rate = self.error_rate.unwrap_or_else(|| spec.error_rate());
-        Ok(CreateParams { error_rate, capacity, growth, layout })
+        Ok(CreateParams { error_rate, capacity, growth, kind })
     }
 
     fn expires_at(&self) -> Option<i64> {

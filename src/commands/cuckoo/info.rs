@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use crate::filter_key::ReadKey;
 use crate::reply_error::Error;
 use crate::server::{Args, Context, Keyspace};
-use oxbloom_filter::internals::{CuckooSpec, Kind};
+use oxbloom_filter::internals::{CuckooSpec, KindFilter};
 
 /// The labels of the figures of a cuckoo filter, as RedisBloom shows them.
 const LABELS: [&CStr; 8] = [

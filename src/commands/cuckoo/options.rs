@@ -15,7 +15,7 @@ use crate::family::Verb;
 use crate::reply_error::Error;
 use crate::server::{Args, Context};
 use oxbloom_filter::internals::limits::{MAX_BUCKET_SIZE, MAX_EXPANSION};
-use oxbloom_filter::internals::{ErrorRate, FilterKind};
+use oxbloom_filter::internals::{ErrorRate, Kind};
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
 #[derive(Default)]
@@ -98,7 +98,7 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 9] = &[
             let layout = given.word(&LAYOUT_NAMES).map(|layout| LAYOUTS[layout]);
             set(&mut options.layout, layout, Error::BadCuckooLayout)
         },
-        replicated: |_| Some(FilterKind::Native.name().to_string_lossy().into_owned()),
+        replicated: |_| Some(Kind::Native.name().to_string_lossy().into_owned()),
         ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUT_ARGUMENTS)))
     },
     expiry_row(|options, given| set(&mut options.expires_at, given.expires_at(), Error::BadExpireTime)),

@@ -19,7 +19,7 @@ use super::section::{Part, Section};
 use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
-use crate::kind::native::layer::{BlockedLayer, BlockedSpec};
+use crate::kind::native::blocked_layer::{BlockedLayer, BlockedSpec};
 use crate::memory::Admit;
 use crate::sizing::BlockShape;
 

@@ -17,7 +17,7 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::header::Preamble;
-use super::section::{MAX_SECTIONS, Section, Stored};
+use super::section::{MAX_SECTIONS, OwnFilter, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
@@ -35,8 +35,8 @@ pub(super) const MAX_RECORD_BYTES: usize = 32 + table::RECORD_BYTES;
 
 /// The figures of a kind of counting filters, as they are stored.
 pub(super) trait StoredFigures: Figures {
-    /// The code of the kind in a header.
-    const CODE: u8;
+    /// The number of the kind in a header.
+    const KIND_NUMBER: u8;
 
     /// Appends the figures to a header.
     fn encode(&self, header: &mut Vec<u8>);
@@ -45,7 +45,7 @@ pub(super) trait StoredFigures: Figures {
 }
 
 impl StoredFigures for () {
-    const CODE: u8 = 2;
+    const KIND_NUMBER: u8 = 2;
 
     fn encode(&self, _header: &mut Vec<u8>) {}
 
@@ -55,7 +55,7 @@ impl StoredFigures for () {
 }
 
 impl StoredFigures for CuckooFigures {
-    const CODE: u8 = 4;
+    const KIND_NUMBER: u8 = 4;
 
     fn encode(&self, header: &mut Vec<u8>) {
         let CuckooSpec { bucket_size, max_iterations, expansion } = self.spec;
@@ -77,9 +77,9 @@ impl StoredFigures for CuckooFigures {
     }
 }
 
-impl<F: StoredFigures> Stored for CountingFilter<F> {
-    fn code(&self) -> u8 {
-        F::CODE
+impl<F: StoredFigures> OwnFilter for CountingFilter<F> {
+    fn kind_number(&self) -> u8 {
+        F::KIND_NUMBER
     }
 
     fn spec(&self) -> &OwnSpec {
@@ -122,7 +122,7 @@ where
         memory: table.memory(),
         has_chunks: [table.has_chunks(), false],
         build: try_box(move || {
-            Ok(CountingFilter { spec, capacity, table: table.build()?, history, figures }.into_content()?)
+            Ok(CountingFilter { spec, capacity, table: table.build()?, history, figures }.into_any()?)
         })?,
     })
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0   "OXB", version (3)
-//!  4   code of the kind, three zero bytes
+//!  4   number of the kind, three zero bytes
 //!  8   expansion (u32; 0: does not grow)
 //!  12  sections (u32): 2 if the filter has a further table, otherwise 1
 //!  16  seed (u64)
@@ -19,7 +19,7 @@ use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::section::{Stored, sections};
+use super::section::{OwnFilter, sections};
 use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
@@ -43,7 +43,7 @@ const MAGIC: &[u8] = b"OXB";
 /// The size of the checksum at the end of a header.
 pub const CHECKSUM_BYTES: usize = 8;
 
-/// The fields that all of our headers have after the code of the kind.
+/// The fields that all of our headers have after the number of the kind.
 pub struct Preamble<'a> {
     /// The parameters of the filter.
     pub spec: OwnSpec,
@@ -60,7 +60,7 @@ pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
     is_sealed.then_some(header)
 }
 
-/// Returns the code of the kind, and the fields after it, of a header without its checksum.
+/// Returns the number of the kind, and the fields after it, of a header without its checksum.
 pub fn kind_of(unsealed: &[u8]) -> Result<(u8, Fields<'_>), DecodeError> {
     let mut fields = Fields(unsealed.strip_prefix(MAGIC).ok_or(DecodeError::Corrupt)?);
     match fields.u8()?.cmp(&VERSION) {
@@ -71,7 +71,7 @@ pub fn kind_of(unsealed: &[u8]) -> Result<(u8, Fields<'_>), DecodeError> {
 }
 
 impl Preamble<'_> {
-    /// Decodes the fields after the code of the kind.
+    /// Decodes the fields after the number of the kind.
     pub fn decode(mut fields: Fields<'_>) -> Result<Preamble<'_>, DecodeError> {
         fields.zeros(3)?;
         let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
@@ -87,11 +87,11 @@ impl Preamble<'_> {
 /// # Errors
 ///
 /// [`Error::OutOfMemory`] if it cannot be allocated.
-pub fn encode(filter: &dyn Stored) -> Result<Vec<u8>, Error> {
+pub fn encode(filter: &dyn OwnFilter) -> Result<Vec<u8>, Error> {
     let mut header = try_vec(MAX_BYTES)?;
     let spec = filter.spec();
     header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&[VERSION, filter.code(), 0, 0, 0]);
+    header.extend_from_slice(&[VERSION, filter.kind_number(), 0, 0, 0]);
     header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
     header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
     header.extend_from_slice(&spec.seed.to_le_bytes());

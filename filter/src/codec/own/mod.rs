@@ -39,7 +39,7 @@ use crate::memory::{Admit, request, try_append};
 use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
 use counting::StoredFigures;
 use header::{CHECKSUM_BYTES, Preamble};
-use section::{MAX_SECTIONS, Placed, Stored, each_part, section_mut, sections};
+use section::{MAX_SECTIONS, OwnFilter, Placed, each_part, section_mut, sections};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
@@ -57,19 +57,19 @@ pub(super) struct OwnFormat;
 /// Decodes the records of a header.
 type DecodeRecords = fn(&mut Preamble<'_>) -> Result<Header, DecodeError>;
 
-/// The kinds with this encoding: their codes in a header, and how the rest of it is decoded.
+/// The kinds with this encoding: their numbers in a header, and how the rest of it is decoded.
 const KINDS: [(u8, DecodeRecords); 4] = [
-    kind(native::CODE, native::MAX_RECORD_BYTES, native::decode_records),
-    kind(<() as StoredFigures>::CODE, counting::MAX_RECORD_BYTES, counting::decode_records::<()>),
-    kind(CuckooFigures::CODE, counting::MAX_RECORD_BYTES, counting::decode_records::<CuckooFigures>),
-    kind(windowed::CODE, windowed::MAX_RECORD_BYTES, windowed::decode_records),
+    kind(native::KIND_NUMBER, native::MAX_RECORD_BYTES, native::decode_records),
+    kind(<() as StoredFigures>::KIND_NUMBER, counting::MAX_RECORD_BYTES, counting::decode_records::<()>),
+    kind(CuckooFigures::KIND_NUMBER, counting::MAX_RECORD_BYTES, counting::decode_records::<CuckooFigures>),
+    kind(windowed::KIND_NUMBER, windowed::MAX_RECORD_BYTES, windowed::decode_records),
 ];
 
 /// Returns a kind. Its records, those of all sections included, take at most `max_record_bytes` bytes in a header. Does
 /// not compile if that is more than a header can have.
-const fn kind(code: u8, max_record_bytes: usize, decode: DecodeRecords) -> (u8, DecodeRecords) {
+const fn kind(number: u8, max_record_bytes: usize, decode: DecodeRecords) -> (u8, DecodeRecords) {
     assert!(max_record_bytes <= header::MAX_RECORD_BYTES, "a header without room for its records");
-    (code, decode)
+    (number, decode)
 }
 
 impl Format for OwnFormat {
@@ -111,8 +111,8 @@ impl Format for OwnFormat {
 
 /// Decodes a header of a filter of our own, without its checksum. Returns the bytes after it, too.
 fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
-    let (code, fields) = header::kind_of(unsealed)?;
-    let (_, decode) = KINDS.iter().find(|kind| kind.0 == code).ok_or(DecodeError::NewerVersion)?;
+    let (number, fields) = header::kind_of(unsealed)?;
+    let (_, decode) = KINDS.iter().find(|kind| kind.0 == number).ok_or(DecodeError::NewerVersion)?;
     let mut preamble = Preamble::decode(fields)?;
     let header = decode(&mut preamble)?;
     Ok((header, preamble.fields.0))
@@ -132,7 +132,7 @@ fn padding(length: usize) -> usize {
     length.wrapping_neg() % WORD
 }
 
-impl<F: Stored> Encoded for F {
+impl<F: OwnFilter> Encoded for F {
     fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let mut first = header::encode(self)?;
         first.truncate(first.len().saturating_sub(CHECKSUM_BYTES));
@@ -204,10 +204,10 @@ impl<F: Stored> Encoded for F {
     }
 
     fn tags(&self) -> Option<[u64; MAX_SECTIONS]> {
-        Some(Stored::tags(self))
+        Some(OwnFilter::tags(self))
     }
 
-    fn own_mut(&mut self) -> Option<&mut dyn Stored> {
+    fn own_mut(&mut self) -> Option<&mut dyn OwnFilter> {
         Some(self)
     }
 }

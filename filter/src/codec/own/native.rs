@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::blocks;
 use super::header::Preamble;
-use super::section::{MAX_SECTIONS, Section, Stored};
+use super::section::{MAX_SECTIONS, OwnFilter, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
@@ -22,15 +22,15 @@ use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Payload, Table};
 
-/// The code of the kind in a header.
-pub(super) const CODE: u8 = 0;
+/// The number of the kind in a header.
+pub(super) const KIND_NUMBER: u8 = 0;
 
 /// The maximum size of the records in bytes.
 pub(super) const MAX_RECORD_BYTES: usize = blocks::RECORD_BYTES + table::RECORD_BYTES;
 
-impl Stored for NativeFilter {
-    fn code(&self) -> u8 {
-        CODE
+impl OwnFilter for NativeFilter {
+    fn kind_number(&self) -> u8 {
+        KIND_NUMBER
     }
 
     fn spec(&self) -> &OwnSpec {
@@ -73,7 +73,7 @@ pub(super) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, Deco
         has_chunks: [blocks.has_chunks(), table.as_ref().is_some_and(table::Record::has_chunks)],
         build: try_box(move || {
             let table = table.as_ref().map(table::Record::build_boxed).transpose()?;
-            Ok(NativeFilter { layer: blocks.build()?, spec, table }.into_content()?)
+            Ok(NativeFilter { layer: blocks.build()?, spec, table }.into_any()?)
         })?,
     })
 }

@@ -1,4 +1,4 @@
-//! Stored filters of our own, and their sections: blocks of bits and tables. Each section is divided into
+//! Filters of our own as they are stored, and their sections: blocks of bits and tables. Each section is divided into
 //! [chunks](super::chunk).
 
 use std::borrow::Cow;
@@ -11,9 +11,9 @@ use crate::spec::OwnSpec;
 pub(crate) const MAX_SECTIONS: usize = 2;
 
 /// A filter of our own, as it is stored.
-pub trait Stored {
-    /// Returns the code of its kind in the header.
-    fn code(&self) -> u8;
+pub trait OwnFilter {
+    /// Returns the number of its kind in the header.
+    fn kind_number(&self) -> u8;
     /// Returns its parameters.
     fn spec(&self) -> &OwnSpec;
     /// Appends the record of its kind to the header.
@@ -72,7 +72,7 @@ pub(crate) struct Placed<S> {
 }
 
 /// Returns the sections of a filter, in order.
-pub(crate) fn sections(filter: &dyn Stored) -> impl Iterator<Item = Placed<&dyn Section>> + Clone {
+pub(crate) fn sections(filter: &dyn OwnFilter) -> impl Iterator<Item = Placed<&dyn Section>> + Clone {
     let mut start = 0;
     filter.sections().into_iter().flatten().zip(filter.tags()).map(move |(section, tag)| {
         let placed = Placed { section, start, tag };
@@ -86,7 +86,10 @@ pub(crate) fn sections(filter: &dyn Stored) -> impl Iterator<Item = Placed<&dyn 
 /// # Errors
 ///
 /// [`DecodeError::NoSuchOffset`] if the end is after all sections.
-pub(crate) fn section_mut(filter: &mut dyn Stored, end: u64) -> Result<(Placed<&mut dyn Section>, u64), DecodeError> {
+pub(crate) fn section_mut(
+    filter: &mut dyn OwnFilter,
+    end: u64,
+) -> Result<(Placed<&mut dyn Section>, u64), DecodeError> {
     let found = sections(filter).enumerate().find_map(|(index, Placed { section, start, tag })| {
         let within = end.saturating_sub(start);
         (within <= section.end()).then_some((index, start, tag, within))
@@ -97,7 +100,7 @@ pub(crate) fn section_mut(filter: &mut dyn Stored, end: u64) -> Result<(Placed<&
 }
 
 /// Hands the chunks of all sections to `handle`, in order, each with its tag.
-pub(crate) fn each_part<'a>(filter: &'a dyn Stored, mut handle: impl FnMut(Part<'a>, u64)) -> Result<(), Error> {
+pub(crate) fn each_part<'a>(filter: &'a dyn OwnFilter, mut handle: impl FnMut(Part<'a>, u64)) -> Result<(), Error> {
     for Placed { section, tag, .. } in sections(filter) {
         let mut position = 0;
         while let Some(part) = section.part_at(position)? {

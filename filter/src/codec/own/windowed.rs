@@ -21,7 +21,7 @@ use std::num::NonZeroU64;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::header::Preamble;
-use super::section::{MAX_SECTIONS, Section, Stored};
+use super::section::{MAX_SECTIONS, OwnFilter, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
@@ -37,8 +37,8 @@ use crate::window::{MAX_SPAN, Window};
 const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
 
-/// The code of the kind in a header.
-pub(super) const CODE: u8 = 3;
+/// The number of the kind in a header.
+pub(super) const KIND_NUMBER: u8 = 3;
 
 /// The maximum size of the records in bytes.
 pub(super) const MAX_RECORD_BYTES: usize =
@@ -50,9 +50,9 @@ const SLICES_BYTES: usize = 64;
 /// The size of a slice in the record.
 const SLICE_BYTES: usize = (1 + TABLES) * size_of::<u64>();
 
-impl Stored for WindowedFilter {
-    fn code(&self) -> u8 {
-        CODE
+impl OwnFilter for WindowedFilter {
+    fn kind_number(&self) -> u8 {
+        KIND_NUMBER
     }
 
     fn spec(&self) -> &OwnSpec {
@@ -135,7 +135,7 @@ pub(super) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, Deco
             let expected = expected.build()?;
             let overflow = overflow.as_ref().map(table::Record::build_boxed).transpose()?;
             let filter = WindowedFilter { spec, capacity, slices, expected, overflow, sweep_positions, history };
-            Ok(filter.into_content()?)
+            Ok(filter.into_any()?)
         })?,
     })
 }

@@ -1,13 +1,13 @@
-//! A chain of [layers](layer) of bits, which classic and valkey filters are. New items go into the newest layer. When
+//! A chain of [layers](bit_layer) of bits, which classic and valkey filters are. New items go into the newest layer. When
 //! it is full, a larger layer is added.
 
-pub(crate) mod layer;
+pub(crate) mod bit_layer;
 pub(crate) mod probes;
 pub(crate) mod spec;
 
 use std::ptr::NonNull;
 
-use super::{Contained, CreateParams, Insertion, Kind};
+use super::{Contained, CreateParams, Insertion, KindFilter};
 use crate::array;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
@@ -16,7 +16,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_collect, try_extend};
 use crate::prediction::Prediction;
 use crate::spec::Parameters;
-use layer::{BitLayer, INSERTS_AHEAD};
+use bit_layer::{BitLayer, INSERTS_AHEAD};
 use probes::Probes;
 use spec::BitLayerSpec;
 
@@ -33,7 +33,7 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
 
     /// The maximum number of layers.
     const MAX_LAYERS: usize;
-    /// The bytes of a filter without its layers, as [`Kind::memory_usage`] reports them.
+    /// The bytes of a filter without its layers, as [`KindFilter::memory_usage`] reports them.
     const FILTER_BYTES: usize;
     /// The bytes of a layer without its bits.
     const LAYER_BYTES: usize;
@@ -200,7 +200,7 @@ impl<S: ChainSpec> BitChain<S> {
         if self.layers.len() == 1 {
             known.fill(false);
         } else {
-            layer::contains_hashes(&self.layers, hashes, known);
+            bit_layer::contains_hashes(&self.layers, hashes, known);
         }
         let Some(newest) = self.layers.last_mut() else { return 0 };
         let further = newest.inserts_look_further();
@@ -230,7 +230,7 @@ impl<S: ChainSpec> BitChain<S> {
     }
 }
 
-impl<S: ChainSpec> Kind for BitChain<S>
+impl<S: ChainSpec> KindFilter for BitChain<S>
 where
     BitChain<S>: Contained,
 {
@@ -304,7 +304,7 @@ where
 
     #[inline]
     fn prefetch(&self, hashes: &[Hash]) {
-        layer::prefetch(&self.layers, hashes);
+        bit_layer::prefetch(&self.layers, hashes);
     }
 
     fn look_ahead(&self, hash: Hash) {
@@ -320,7 +320,7 @@ where
             [layer] => layer.contains(hash),
             layers => {
                 let mut found = [false];
-                layer::contains_hashes(layers, &[hash], &mut found);
+                bit_layer::contains_hashes(layers, &[hash], &mut found);
                 found[0]
             }
         }
@@ -329,7 +329,7 @@ where
     #[inline]
     fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
         self.prefetch(hashes);
-        layer::contains_hashes(&self.layers, hashes, found);
+        bit_layer::contains_hashes(&self.layers, hashes, found);
     }
 
     /// Adds layers for items that do not fit.

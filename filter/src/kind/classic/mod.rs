@@ -12,7 +12,7 @@
 //! hashes and sizes that are powers of two.
 
 use super::CreateParams;
-use super::chain::layer::BitLayer;
+use super::chain::bit_layer::BitLayer;
 use super::chain::probes::{MAX_BITS, Modulus, Probes};
 use super::chain::spec::BitLayerSpec;
 use super::chain::{BitChain, ChainSpec};

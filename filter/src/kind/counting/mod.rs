@@ -8,7 +8,7 @@ pub(crate) mod figures;
 
 use std::ptr::NonNull;
 
-use super::{Contained, Content, CreateParams, Insertion, Kind};
+use super::{AnyFilter, Contained, CreateParams, Insertion, KindFilter};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
@@ -78,7 +78,7 @@ impl<F: Figures> CountingFilter<F> {
         }
         let mut table = Sample::new(CountingFilter::<F>::new_table(&spec, capacity)?, items)?;
         table.fill(items)?;
-        let memory = table.allocated().saturating_add((size_of::<Content>() + size_of::<CountingFilter<F>>()) as u64);
+        let memory = table.allocated().saturating_add((size_of::<AnyFilter>() + size_of::<CountingFilter<F>>()) as u64);
         Ok(Prediction::of_fingerprints(memory, table.false_positive_rate()))
     }
 
@@ -166,7 +166,7 @@ impl<F: Figures> CountingFilter<F> {
     }
 }
 
-impl<F: Figures> Kind for CountingFilter<F>
+impl<F: Figures> KindFilter for CountingFilter<F>
 where
     CountingFilter<F>: Contained,
 {
@@ -207,7 +207,7 @@ where
     }
 
     fn memory_usage(&self) -> usize {
-        size_of::<Content>() + self.allocated()
+        size_of::<AnyFilter>() + self.allocated()
     }
 
     fn num_allocations(&self) -> usize {

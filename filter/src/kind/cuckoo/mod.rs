@@ -3,24 +3,24 @@
 //! Each addition stores another copy of the item's fingerprint, in the newest layer that has room. If none has, a new
 //! layer is added. After many removals, the fingerprints of the newest layers move into older ones.
 
-pub(crate) mod layer;
+pub(crate) mod cuckoo_layer;
 
 use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
-use super::{CreateParams, Insertion, Kind};
+use super::{CreateParams, Insertion, KindFilter};
 use crate::array::{self, WORD};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MAX_ITEMS;
-use crate::kind::Content;
+use crate::kind::AnyFilter;
 use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_collect, try_extend, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, OnDuplicate, Parameters};
-pub use layer::MAX_BUCKET_SIZE;
-use layer::{CuckooLayer, CuckooLayerSpec, Entry, Vacancies};
+pub use cuckoo_layer::MAX_BUCKET_SIZE;
+use cuckoo_layer::{CuckooLayer, CuckooLayerSpec, Entry, Vacancies};
 
 /// The maximum expansion: the largest power of two that RedisBloom's headers have room for.
 pub const MAX_EXPANSION: u16 = 1 << 15;
@@ -146,7 +146,7 @@ impl CuckooFilter {
     /// Predicts a filter with `items` items, which fill 95 % of the slots of a layer before the next is added.
     pub fn predict(params: &CreateParams, spec: CuckooSpec, items: u64) -> Result<Prediction, Error> {
         let mut layer = spec.first(params.capacity.get())?;
-        let mut memory = (size_of::<Content>() + size_of::<CuckooFilter>()) as u64;
+        let mut memory = (size_of::<AnyFilter>() + size_of::<CuckooFilter>()) as u64;
         let mut left = items as f64;
         let mut log_negative = 0.0;
         loop {
@@ -335,7 +335,7 @@ impl CuckooFilter {
     }
 }
 
-impl Kind for CuckooFilter {
+impl KindFilter for CuckooFilter {
     const COUNTS: bool = true;
     const UNMERGED: Option<MergeError> = Some(MergeError::MergedCuckoo);
 
@@ -382,7 +382,7 @@ impl Kind for CuckooFilter {
     }
 
     fn memory_usage(&self) -> usize {
-        size_of::<Content>() + size_of::<CuckooFilter>() + size_of_val(&*self.layers) + self.slots() as usize
+        size_of::<AnyFilter>() + size_of::<CuckooFilter>() + size_of_val(&*self.layers) + self.slots() as usize
     }
 
     fn num_allocations(&self) -> usize {

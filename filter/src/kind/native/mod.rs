@@ -5,12 +5,12 @@
 //! items, any number of them, and grows in small steps. Together they keep the error rate: the table uses the part of
 //! it that the blocks leave.
 
-pub(crate) mod layer;
+pub(crate) mod blocked_layer;
 mod lines;
 
 use std::ptr::NonNull;
 
-use super::{Content, CreateParams, Insertion, Kind};
+use super::{AnyFilter, CreateParams, Insertion, KindFilter};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -21,7 +21,7 @@ use crate::prediction::Prediction;
 use crate::sizing::{BlockShape, either};
 use crate::spec::{Growth, OwnSpec, Parameters};
 use crate::table::{Payload, Position, Sample, Table};
-use layer::{BlockedLayer, BlockedSpec};
+use blocked_layer::{BlockedLayer, BlockedSpec};
 
 /// A filter of bits that may grow.
 pub struct NativeFilter {
@@ -50,7 +50,7 @@ impl NativeFilter {
         let BlockShape { probes, .. } = layer.shape;
         let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
         let mut prediction = Prediction {
-            memory: layer.shape.bytes().saturating_add(size_of::<Content>() as u64),
+            memory: layer.shape.bytes().saturating_add(size_of::<AnyFilter>() as u64),
             false_positive_rate: of_layer,
             is_estimate: false,
             probes: probes.into(),
@@ -156,7 +156,7 @@ impl NativeFilter {
     }
 }
 
-impl Kind for NativeFilter {
+impl KindFilter for NativeFilter {
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.layer.spec().capacity, None)
     }
@@ -194,7 +194,7 @@ impl Kind for NativeFilter {
     /// Counts no padding, so that equal filters have equal sizes under every allocator.
     #[inline]
     fn memory_usage(&self) -> usize {
-        size_of::<Content>() + self.layer.bytes().len() + self.table_bytes()
+        size_of::<AnyFilter>() + self.layer.bytes().len() + self.table_bytes()
     }
 
     fn num_allocations(&self) -> usize {

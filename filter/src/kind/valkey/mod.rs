@@ -14,11 +14,11 @@
 
 use std::f64::consts::LN_2;
 
-use super::{Content, CreateParams};
+use super::{AnyFilter, CreateParams};
 use crate::error::{Error, MergeError};
 use crate::hash::{Hash, Hasher};
-use crate::kind::Kind;
-use crate::kind::chain::layer::BitLayer;
+use crate::kind::KindFilter;
+use crate::kind::chain::bit_layer::BitLayer;
 use crate::kind::chain::probes::{MAX_BITS, Modulus, Probes};
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::chain::{BitChain, ChainSpec};
@@ -93,7 +93,7 @@ impl ChainSpec for ValkeySpec {
 
     /// With the default parameters, the error rate allows 1,016.
     const MAX_LAYERS: usize = 1 << 15;
-    const FILTER_BYTES: usize = size_of::<Content>() + size_of::<ValkeyFilter>();
+    const FILTER_BYTES: usize = size_of::<AnyFilter>() + size_of::<ValkeyFilter>();
     const LAYER_BYTES: usize = size_of::<BitLayer<ValkeyProbes>>();
     /// The items of each full layer are its capacity. The union of two layers may have more, which no file can hold.
     const UNMERGED: Option<MergeError> = Some(MergeError::MergedValkey);
@@ -237,7 +237,7 @@ impl Probes for ValkeyProbes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::Layout;
+    use crate::kind::KindParams;
 
     #[test]
     fn the_capacity_of_equal_layers_is_that_of_layers_counted_one_by_one() {
@@ -246,8 +246,8 @@ mod tests {
         for (capacity, rate, ratio) in few_items.into_iter().chain(many_items) {
             let [rate, tightening] = [rate, ratio].map(|rate| ErrorRate::new(rate).unwrap());
             let growth = Growth::By(1.try_into().unwrap());
-            let layout = Layout::Valkey { seed: FIXED_SEED, tightening };
-            let params = CreateParams { error_rate: rate, capacity: capacity.try_into().unwrap(), growth, layout };
+            let kind = KindParams::Valkey { seed: FIXED_SEED, tightening };
+            let params = CreateParams { error_rate: rate, capacity: capacity.try_into().unwrap(), growth, kind };
             let spec = ValkeySpec::new(&params, FIXED_SEED, tightening);
             let first = BitLayer::new(spec.layer(capacity, 0).unwrap()).unwrap();
             let filter = ValkeyFilter::from_layers(spec, vec![first]);

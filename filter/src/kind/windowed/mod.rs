@@ -12,7 +12,7 @@ pub(crate) mod slices;
 
 use std::ptr::NonNull;
 
-use super::{Content, CreateParams, Insertion, Kind};
+use super::{AnyFilter, CreateParams, Insertion, KindFilter};
 use crate::array::{relocate_box, try_box};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
@@ -86,7 +86,7 @@ impl WindowedFilter {
         };
         let expected = fill(first_table(rate_of_expected, capacity, window)?, items.min(capacity))?;
         let mut memory =
-            (size_of::<Content>() + size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
+            (size_of::<AnyFilter>() + size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
         memory = memory.saturating_add(expected.allocated());
         let mut rate = expected.false_positive_rate();
         if overflow_items > 0 {
@@ -257,7 +257,7 @@ impl WindowedFilter {
     }
 }
 
-impl Kind for WindowedFilter {
+impl KindFilter for WindowedFilter {
     const UNMERGED: Option<MergeError> = Some(MergeError::MergedWindows);
 
     fn parameters(&self) -> Parameters {
@@ -303,7 +303,7 @@ impl Kind for WindowedFilter {
     }
 
     fn memory_usage(&self) -> usize {
-        size_of::<Content>() + self.allocated()
+        size_of::<AnyFilter>() + self.allocated()
     }
 
     fn num_allocations(&self) -> usize {

@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 
 use models::random::Random;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{Content, CountingFilter, CreateParams, Growth, Hash, Layout, OnDuplicate, codec};
+use oxbloom_filter::internals::{
+    AnyFilter, CountingFilter, CreateParams, Growth, Hash, KindParams, OnDuplicate, codec,
+};
 
 use crate::model::{self, built, by, item, params};
 use crate::rates::Fresh;
 
 pub(crate) fn counting_params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
-    CreateParams { layout: Layout::Counting { seed }, ..params(error_rate, capacity, growth, seed) }
+    CreateParams { kind: KindParams::Counting { seed }, ..params(error_rate, capacity, growth, seed) }
 }
 
 pub(crate) fn counting(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
@@ -18,7 +20,7 @@ pub(crate) fn counting(error_rate: f64, capacity: u64, growth: Growth, seed: u64
 }
 
 pub(crate) fn counts(filter: &Filter) -> &CountingFilter {
-    let Content::Counting(filter) = filter.content() else { panic!("a filter that counts") };
+    let AnyFilter::Counting(filter) = filter.by_kind() else { panic!("a filter that counts") };
     filter
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use models::window::Answer;
-use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, Interrupted, Layout, OnDuplicate, Window};
+use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, Interrupted, KindParams, OnDuplicate, Window};
 use oxbloom_filter::{Error, Filter};
 
 use crate::model::{item, params};
@@ -19,8 +19,8 @@ pub(crate) fn window(length: u64, slices: u8) -> Window {
 }
 
 pub(crate) fn windowed(error_rate: f64, capacity: u64, growth: Growth, window: Window) -> Filter {
-    let layout = Layout::Windowed { seed: 7, window };
-    Filter::create(CreateParams { layout, ..params(error_rate, capacity, growth, 7) }, &mut |_| true).unwrap()
+    let kind = KindParams::Windowed { seed: 7, window };
+    Filter::create(CreateParams { kind, ..params(error_rate, capacity, growth, 7) }, &mut |_| true).unwrap()
 }
 
 pub(crate) fn contains(filter: &Filter, number: u64, now: u64) -> bool {

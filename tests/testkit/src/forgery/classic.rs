@@ -12,7 +12,7 @@ use std::f64::consts::LN_2;
 
 use oxbloom_filter::internals::classic::{MAX_BITS, MAX_LAYERS, MAX_PROBES, probes_for};
 use oxbloom_filter::internals::codec::{Encoding, HEADER_CURSOR, Header, Origin};
-use oxbloom_filter::internals::{ClassicFilter, Kind};
+use oxbloom_filter::internals::{ClassicFilter, KindFilter};
 
 use crate::forgery::fields::{Field, MAX_ITEMS};
 use crate::forgery::sealed::Sealed;

@@ -3,7 +3,7 @@
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::chunk::{self, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, HEADER_CURSOR, Header, Origin, header};
-use oxbloom_filter::internals::{Content, end_of};
+use oxbloom_filter::internals::{AnyFilter, end_of};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::forgery::entries::{Entries, Widths};
@@ -32,16 +32,16 @@ pub struct Forgery {
 impl Forgery {
     /// Takes the content of a filter whose tables have at most one chunk each.
     pub fn of(filter: &Filter) -> Forgery {
-        if let Content::Classic(filter) = filter.content() {
+        if let AnyFilter::Classic(filter) = filter.by_kind() {
             let header = classic::numbers_of(filter);
             let bits = filter.chain().iter().map(|layer| layer.bytes().to_vec()).collect();
             return Forgery::with_content(Format::Classic, header, bits, Vec::new());
         }
-        if let Content::Cuckoo(filter) = filter.content() {
+        if let AnyFilter::Cuckoo(filter) = filter.by_kind() {
             let slots = filter.chain().iter().map(|layer| layer.slots().to_vec()).collect();
             return Forgery::with_content(Format::Cuckoo, cuckoo::numbers_of(filter), slots, Vec::new());
         }
-        if let Content::Valkey(filter) = filter.content() {
+        if let AnyFilter::Valkey(filter) = filter.by_kind() {
             let bits = filter.chain().iter().map(|layer| layer.bytes().to_vec()).collect();
             return Forgery::with_content(Format::Valkey, valkey::numbers_of(filter), bits, Vec::new());
         }
@@ -51,8 +51,8 @@ impl Forgery {
             chunk.truncate(chunk.len() - 16);
             chunk
         });
-        let bits = match filter.content() {
-            Content::Native(filter) if filter.layer().set_bits() > 0 => contents.by_ref().take(1).collect(),
+        let bits = match filter.by_kind() {
+            AnyFilter::Native(filter) if filter.layer().set_bits() > 0 => contents.by_ref().take(1).collect(),
             _ => Vec::new(),
         };
         let parts: Vec<_> = contents.collect();
@@ -145,7 +145,7 @@ impl Forgery {
             short.resize(short.len().next_multiple_of(8), 0);
         };
         let mut starts = [0, END].into_iter();
-        if let Content::Native(native) = filter.content() {
+        if let AnyFilter::Native(native) = filter.by_kind() {
             let end = native.layer().bytes().len() as u64;
             let tag = tags.next()?;
             if let Some(bits) = self.bits.first() {

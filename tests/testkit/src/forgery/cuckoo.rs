@@ -9,7 +9,7 @@
 //! ```
 
 use oxbloom_filter::internals::codec::{Encoding, HEADER_CURSOR, Header, Origin};
-use oxbloom_filter::internals::{CuckooFilter, CuckooSpec, Kind};
+use oxbloom_filter::internals::{CuckooFilter, CuckooSpec, KindFilter};
 
 use crate::forgery::fields::{Field, MAX_ITEMS};
 use crate::forgery::sealed::Sealed;

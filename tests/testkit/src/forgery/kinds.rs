@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin};
 use oxbloom_filter::internals::{
-    CreateParams, CuckooSpec, ErrorRate, FIXED_SEED, Growth, InsertOptions, Layout, OnDuplicate, Window,
+    CreateParams, CuckooSpec, ErrorRate, FIXED_SEED, Growth, InsertOptions, KindParams, OnDuplicate, Window,
 };
 
 /// The kinds of filters to forge.
@@ -37,7 +37,7 @@ pub const KINDS: [Kind; 25] = [
     Kind { name: "cuckoo, converted", error_rate: 0.01, capacity: 20, expansion: 2, items: 60 },
 ];
 
-/// The parameters of a filter, and its number of items. Its name tells its layout and options.
+/// The parameters of a filter, and its number of items. Its name tells its kind and options.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub name: &'static str,
@@ -53,26 +53,26 @@ impl Kind {
     pub fn filter(&self, item: impl Fn(u64) -> Vec<u8>, begin: u64, window: u64) -> Filter {
         let growth = NonZeroU32::new(self.expansion).map_or(Growth::Fixed, Growth::By);
         let spec = CuckooSpec::new(growth, 4, 20).expect("a small expansion");
-        let layout = match self.name.split(',').next() {
-            Some("cuckoo") => Layout::Cuckoo { spec },
-            Some("native cuckoo") => Layout::NativeCuckoo { seed: 7, spec },
-            Some("native") => Layout::Native { seed: 7 },
-            Some("counting") => Layout::Counting { seed: 7 },
-            Some("classic") => Layout::Classic { stored_expansion: 2 },
+        let kind = match self.name.split(',').next() {
+            Some("cuckoo") => KindParams::Cuckoo { spec },
+            Some("native cuckoo") => KindParams::NativeCuckoo { seed: 7, spec },
+            Some("native") => KindParams::Native { seed: 7 },
+            Some("counting") => KindParams::Counting { seed: 7 },
+            Some("classic") => KindParams::Classic { stored_expansion: 2 },
             Some("valkey") => {
-                Layout::Valkey { seed: FIXED_SEED, tightening: ErrorRate::new(0.5).expect("an error rate") }
+                KindParams::Valkey { seed: FIXED_SEED, tightening: ErrorRate::new(0.5).expect("an error rate") }
             }
             _ => {
                 let length = NonZeroU64::new(if self.name.contains("by time") { window } else { 0 });
                 let (refresh, rolling) = (self.name.contains("renewed"), self.name.contains("rolling"));
-                Layout::Windowed { seed: 7, window: Window { length, slices: 4, refresh, rolling } }
+                KindParams::Windowed { seed: 7, window: Window { length, slices: 4, refresh, rolling } }
             }
         };
         let params = CreateParams {
             error_rate: ErrorRate::new(self.error_rate).expect("an error rate"),
             capacity: self.capacity.try_into().expect("a capacity"),
             growth,
-            layout,
+            kind,
         };
         let mut filter = Filter::create(params, &mut |_| true).expect("little memory");
         if self.name.contains("old") {

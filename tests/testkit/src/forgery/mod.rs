@@ -5,7 +5,7 @@
 //!   with checksums that match;
 //! - [`entries`]: tables of entries that no additions make.
 //!
-//! The formats are those of `filter/src/codec/own` and `filter/src/table/stored.rs`. [`classic`] and [`cuckoo`] have those
+//! The formats are those of `filter/src/codec/own` and `filter/src/table/part.rs`. [`classic`] and [`cuckoo`] have those
 //! of RedisBloom, and [`valkey`] that of valkey-bloom.
 
 mod classic;

@@ -1,4 +1,4 @@
-//! Error rates: those of a textbook filter, and of the items in one block.
+//! Probabilities of false positives: those of a textbook filter, and of the items in one block.
 
 use std::f64::consts::LN_2;
 
