@@ -26,6 +26,7 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
 use crate::written_prefix;
+use oxbloom_filter::internals::Mover;
 use oxbloom_filter::internals::codec::{self, DumpChunk, Encoding, Sink, Source};
 use oxbloom_filter::{DecodeError, Filter};
 
@@ -353,7 +354,7 @@ unsafe extern "C" fn defrag(
                 *value = moved.as_ptr().cast();
             }
             let should_stop = || call!(RedisModule_DefragShouldStop(ctx)) != 0;
-            let stopped = (*(*value).cast::<Filter>()).relocate(start, relocate, should_stop);
+            let stopped = (*(*value).cast::<Filter>()).relocate(start, Mover::new(&relocate), should_stop);
             stopped.is_some_and(|position| call!(RedisModule_DefragCursorSet(ctx, position)) == OK).into()
         }
     })

@@ -141,21 +141,16 @@ impl<const N: usize, T: Copy> Array<N, T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.length) }
     }
 
-    /// Lets `relocate` move the allocation. It returns the new address, or `None` if it left the old one in place.
-    ///
-    /// # Safety
-    ///
-    /// A returned address must be a live allocation of the same size from the same allocator, with the same contents.
-    /// The old allocation must have been freed.
-    pub unsafe fn relocate(&mut self, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
+    /// Lets a mover move the allocation.
+    pub(crate) fn relocate(&mut self, mover: Mover<'_>) {
         if self.length == 0 {
             return;
         }
-        let Some(base) = relocate(self.base()) else { return };
+        let Some(base) = (mover.0)(self.base()) else { return };
         let was = self.offset;
         let offset = padding(base, self.padded);
-        // SAFETY: the new allocation has the size of the old one, and holds the elements `was` bytes from its base
-        // (invariant 3).
+        // SAFETY: a mover's new allocation has the size of the old one, and holds the elements `was` bytes from its
+        // base (invariant 3).
         unsafe {
             self.start = base.add(offset.into());
             if was != offset {
@@ -188,36 +183,42 @@ impl<const N: usize, T> Drop for Array<N, T> {
     }
 }
 
-/// Lets `relocate` move the allocation of a slice.
-///
-/// # Safety
-///
-/// See [`Array::relocate`].
-pub(crate) unsafe fn relocate_slice<T>(
-    slice: &mut Box<[T]>,
-    relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>,
-) {
-    const { assert!(align_of::<T>() <= WORD, "the server's allocator only aligns to words") };
-    if size_of_val::<[T]>(slice) == 0 {
-        return;
-    }
-    let length = slice.len();
-    let Some(moved) = relocate(NonNull::from(&mut **slice).cast()) else { return };
-    let moved = ptr::slice_from_raw_parts_mut(moved.as_ptr().cast::<T>(), length);
-    // SAFETY: the caller promises that `moved` is the slice's allocation, moved, and that the old one is gone.
-    unsafe { ptr::write(slice, Box::from_raw(moved)) };
-}
+/// A mover of allocations, with which a server defragments its memory.
+#[derive(Clone, Copy)]
+pub struct Mover<'a>(&'a dyn Fn(NonNull<u8>) -> Option<NonNull<u8>>);
 
-/// Lets `relocate` move the allocation of a box.
-///
-/// # Safety
-///
-/// See [`Array::relocate`].
-pub(crate) unsafe fn relocate_box<T>(owner: &mut Box<T>, relocate: impl FnOnce(NonNull<u8>) -> Option<NonNull<u8>>) {
-    const { assert!(align_of::<T>() <= WORD, "the server's allocator only aligns to words") };
-    let Some(moved) = relocate(NonNull::from(&mut **owner).cast()) else { return };
-    // SAFETY: the caller promises that `moved` is the box's allocation, moved, and that the old one is gone.
-    unsafe { ptr::write(owner, Box::from_raw(moved.as_ptr().cast())) };
+impl<'a> Mover<'a> {
+    /// Returns a mover. `relocate` gets the address of an allocation, and returns the new address, or `None` if it left
+    /// the allocation in place.
+    ///
+    /// # Safety
+    ///
+    /// A returned address must be a live allocation of the same size from the same allocator, with the same contents,
+    /// and the old allocation must have been freed. This holds for all allocations of what the mover is handed to.
+    pub unsafe fn new(relocate: &'a dyn Fn(NonNull<u8>) -> Option<NonNull<u8>>) -> Mover<'a> {
+        Mover(relocate)
+    }
+
+    /// Moves the allocation of a slice.
+    pub(crate) fn move_slice<T>(self, slice: &mut Box<[T]>) {
+        const { assert!(align_of::<T>() <= WORD, "the server's allocator only aligns to words") };
+        if size_of_val::<[T]>(slice) == 0 {
+            return;
+        }
+        let length = slice.len();
+        let Some(moved) = (self.0)(NonNull::from(&mut **slice).cast()) else { return };
+        let moved = ptr::slice_from_raw_parts_mut(moved.as_ptr().cast::<T>(), length);
+        // SAFETY: `moved` is the slice's allocation, moved, and the old one is gone: see `new`.
+        unsafe { ptr::write(slice, Box::from_raw(moved)) };
+    }
+
+    /// Moves the allocation of a box.
+    pub(crate) fn move_box<T>(self, owner: &mut Box<T>) {
+        const { assert!(align_of::<T>() <= WORD, "the server's allocator only aligns to words") };
+        let Some(moved) = (self.0)(NonNull::from(&mut **owner).cast()) else { return };
+        // SAFETY: `moved` is the box's allocation, moved, and the old one is gone: see `new`.
+        unsafe { ptr::write(owner, Box::from_raw(moved.as_ptr().cast())) };
+    }
 }
 
 /// Returns a box with a value.
@@ -296,13 +297,13 @@ mod tests {
                 let mut arena = vec![0u8; size + 2 * LINE];
                 let target = arena.as_mut_ptr().wrapping_add(arena.as_ptr().align_offset(LINE) + offset);
                 let (start, offset_of_start) = (blocks.start, blocks.offset);
-                // SAFETY: the target holds `size` bytes and gets the contents; the old allocation is given back below.
-                unsafe {
-                    blocks.relocate(|base| {
-                        base.as_ptr().copy_to(target, size);
-                        NonNull::new(target)
-                    });
-                }
+                let relocate = |base: NonNull<u8>| {
+                    // SAFETY: both have `size` bytes.
+                    unsafe { base.as_ptr().copy_to(target, size) };
+                    NonNull::new(target)
+                };
+                // SAFETY: the target gets the contents; the old allocation is given back below.
+                blocks.relocate(unsafe { Mover::new(&relocate) });
                 assert_eq!(blocks.as_slice().as_flattened(), content);
                 (blocks.start, blocks.offset) = (start, offset_of_start);
             }

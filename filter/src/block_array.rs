@@ -9,10 +9,8 @@
 //!
 //! In a small array, a block may have fewer or more words than a cache line.
 
-use std::ptr::NonNull;
-
 use crate::arch::prefetch;
-use crate::array::{WORD, Words};
+use crate::array::{Mover, WORD, Words};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::line::Line;
@@ -129,13 +127,8 @@ impl BlockArray {
         }
     }
 
-    /// Lets `relocate` move the blocks.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { self.0.relocate(relocate) };
+    /// Lets a mover move the blocks.
+    pub fn relocate(&mut self, mover: Mover<'_>) {
+        self.0.relocate(mover);
     }
 }

@@ -1,9 +1,7 @@
 //! The methods of a filter that the documentation hides: they are for the module and the benchmarks.
 
-use std::ptr::NonNull;
-
 use super::Filter;
-use crate::array::relocate_box;
+use crate::array::Mover;
 use crate::batch::HashedBatch;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
@@ -273,30 +271,13 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.num_allocations())
     }
 
-    /// Lets `relocate` move the filter's allocations, from `start` on, until `should_stop` returns true. Returns where
-    /// to continue, or `None` if all allocations were visited. The first `start` is 0. Only a table can stop before the
+    /// Lets a mover move the filter's allocations, from `start` on, until `should_stop` returns true. Returns where to
+    /// continue, or `None` if all allocations were visited. The first `start` is 0. Only a table can stop before the
     /// end.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(
-        &mut self,
-        start: u64,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        should_stop: impl FnMut() -> bool,
-    ) -> Option<u64> {
-        // SAFETY: as promised by the caller.
-        unsafe {
-            match &mut self.0 {
-                AnyFilter::Counting(filter) if start == 0 => relocate_box(filter, &relocate),
-                AnyFilter::Windowed(filter) if start == 0 => relocate_box(filter, &relocate),
-                AnyFilter::NativeCuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
-                AnyFilter::Cuckoo(filter) if start == 0 => relocate_box(filter, &relocate),
-                AnyFilter::Valkey(filter) if start == 0 => relocate_box(filter, &relocate),
-                _ => {}
-            }
-            for_each_kind!(&mut self.0, filter => filter.relocate(start, relocate, should_stop))
+    pub fn relocate(&mut self, start: u64, mover: Mover<'_>, mut should_stop: impl FnMut() -> bool) -> Option<u64> {
+        if start == 0 {
+            self.0.relocate_holder(mover);
         }
+        for_each_kind!(&mut self.0, filter => filter.relocate(start, mover, &mut should_stop))
     }
 }

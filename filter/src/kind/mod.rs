@@ -15,9 +15,8 @@ pub(crate) mod windowed;
 
 use std::ffi::CStr;
 use std::num::NonZeroU64;
-use std::ptr::NonNull;
 
-use crate::array::try_box;
+use crate::array::{Mover, try_box};
 use crate::error::{Error, Interrupted, MergeError, Mismatch};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -25,6 +24,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, InsertOptions, OwnSpec, Parameters};
+use crate::table::Position;
 use crate::window::Window;
 use cuckoo::CuckooSpec;
 
@@ -69,7 +69,7 @@ macro_rules! kinds {
     ($d:tt $(
         $(#[$doc:meta])*
         $kind:ident { $($(#[$parameter_doc:meta])* $parameter:ident: $type:ty,)* }
-            = $name:literal, $filter:ty, in $holder:ty, $hold:path;
+            = $name:literal, $filter:ty, in $holder:ty;
     )*) => {
         /// The kinds of filters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +124,13 @@ macro_rules! kinds {
                     $(AnyFilter::$kind(_) => Kind::$kind,)*
                 }
             }
+
+            /// Lets a mover move the allocation that holds the filter, if there is one.
+            pub(crate) fn relocate_holder(&mut self, mover: Mover<'_>) {
+                match self {
+                    $(AnyFilter::$kind(holder) => Holder::<$filter>::relocate(holder, mover),)*
+                }
+            }
         }
 
         /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
@@ -148,7 +155,7 @@ macro_rules! kinds {
             }
 
             fn into_any(self) -> Result<AnyFilter, Error> {
-                $hold(self).map(AnyFilter::$kind)
+                Holder::hold(self).map(AnyFilter::$kind)
             }
         })*
 
@@ -171,43 +178,43 @@ kinds! { $
         /// The seed of the hash. Filters with the same shape and seed have the same bits for the same items. Anyone who
         /// knows it can craft collisions.
         seed: u64,
-    } = c"native", native::NativeFilter, in native::NativeFilter, Ok;
+    } = c"native", native::NativeFilter, in native::NativeFilter;
     /// Fingerprints with their counts, in a table, so that items can be removed.
     Counting {
         /// The same as for native filters.
         seed: u64,
-    } = c"counting", counting::CountingFilter, in Box<counting::CountingFilter>, try_box;
+    } = c"counting", counting::CountingFilter, in Box<counting::CountingFilter>;
     /// The same, with the parameters of the cuckoo filter that it stands for.
     NativeCuckoo {
         /// The same as for native filters.
         seed: u64,
         /// The parameters of the cuckoo filter.
         spec: CuckooSpec,
-    } = c"native_cuckoo", NativeCuckooFilter, in Box<NativeCuckooFilter>, try_box;
+    } = c"native_cuckoo", NativeCuckooFilter, in Box<NativeCuckooFilter>;
     /// Fingerprints with the slices in which they expire, in tables.
     Windowed {
         /// The same as for native filters.
         seed: u64,
         /// The time after which they expire. A rolling filter does not grow.
         window: Window,
-    } = c"windowed", windowed::WindowedFilter, in Box<windowed::WindowedFilter>, try_box;
+    } = c"windowed", windowed::WindowedFilter, in Box<windowed::WindowedFilter>;
     /// RedisBloom's chain of layers of bits.
     Classic {
         /// The expansion that is stored if the filter does not grow.
         stored_expansion: u32,
-    } = c"classic", classic::ClassicFilter, in classic::ClassicFilter, Ok;
+    } = c"classic", classic::ClassicFilter, in classic::ClassicFilter;
     /// RedisBloom's chain of layers of fingerprints, from which items can be removed.
     Cuckoo {
         /// The parameters of its layers.
         spec: CuckooSpec,
-    } = c"classic_cuckoo", cuckoo::CuckooFilter, in Box<cuckoo::CuckooFilter>, try_box;
+    } = c"classic_cuckoo", cuckoo::CuckooFilter, in Box<cuckoo::CuckooFilter>;
     /// valkey-bloom's chain of layers of bits.
     Valkey {
         /// The seed of the hash. Anyone who knows it can craft collisions.
         seed: [u8; valkey::SEED_BYTES],
         /// The ratio of the error rates of successive layers.
         tightening: ErrorRate,
-    } = c"valkey", valkey::ValkeyFilter, in Box<valkey::ValkeyFilter>, try_box;
+    } = c"valkey", valkey::ValkeyFilter, in Box<valkey::ValkeyFilter>;
 }
 
 /// Items to insert, and their results: see [`Filter::insert_hashes`](crate::Filter::insert_hashes).
@@ -216,6 +223,31 @@ pub struct Insertion<'a> {
     pub new: &'a mut [bool],
     pub renewed: &'a mut [bool],
     pub options: &'a InsertOptions,
+}
+
+/// How [`AnyFilter`] holds a filter: as it is, or in a box.
+trait Holder<F>: Sized {
+    /// Returns the holder of a filter.
+    fn hold(filter: F) -> Result<Self, Error>;
+
+    /// Lets a mover move the allocation of the holder, if it has one.
+    fn relocate(&mut self, _mover: Mover<'_>) {}
+}
+
+impl<F> Holder<F> for F {
+    fn hold(filter: F) -> Result<F, Error> {
+        Ok(filter)
+    }
+}
+
+impl<F> Holder<F> for Box<F> {
+    fn hold(filter: F) -> Result<Box<F>, Error> {
+        try_box(filter)
+    }
+
+    fn relocate(&mut self, mover: Mover<'_>) {
+        mover.move_box(self);
+    }
 }
 
 /// A filter that [`AnyFilter`] holds.
@@ -328,18 +360,14 @@ pub trait KindFilter: Contained {
         0
     }
 
-    /// Lets `relocate` move the allocations, from `start` on, until `should_stop` returns true. Returns where to
-    /// continue, or `None` at the end.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    unsafe fn relocate(
+    /// Lets a mover move the allocations, from `start` on, until `should_stop` returns true. Returns where to continue,
+    /// or `None` at the end.
+    fn relocate(
         &mut self,
-        start: u64,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        should_stop: impl FnMut() -> bool,
-    ) -> Option<u64>;
+        start: Position,
+        mover: Mover<'_>,
+        should_stop: &mut dyn FnMut() -> bool,
+    ) -> Option<Position>;
 
     /// Returns the first parameter that must be equal for a merge, and is not.
     fn mismatch(&self, other: &AnyFilter) -> Option<Mismatch> {

@@ -62,9 +62,7 @@ mod sample;
 mod segment;
 mod update;
 
-use std::ptr::NonNull;
-
-use crate::array::relocate_slice;
+use crate::array::Mover;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::ItemCount;
@@ -374,21 +372,16 @@ fn is_prefix(value: u64, remainder: u64) -> bool {
 }
 
 impl Table {
-    /// Lets `relocate` move the table's allocations from `start` on. Calls `should_stop` after each page, which has up
-    /// to 64 segments. Returns the position of the next page if it stopped early.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(
+    /// Lets a mover move the table's allocations from `start` on. Calls `should_stop` after each page, which has up to
+    /// 64 segments. Returns the position of the next page if it stopped early.
+    pub fn relocate(
         &mut self,
         start: Position,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        mut should_stop: impl FnMut() -> bool,
+        mover: Mover<'_>,
+        should_stop: &mut dyn FnMut() -> bool,
     ) -> Option<Position> {
         if start == 0 {
-            // SAFETY: as promised by the caller.
-            unsafe { relocate_slice(self.pages.slots_mut(), &relocate) };
+            mover.move_slice(self.pages.slots_mut());
         }
         let mut position = start;
         while position < END {
@@ -396,12 +389,8 @@ impl Table {
                 return Some(position);
             }
             let page = self.pages.get_mut(path_at(position));
-            // SAFETY: as promised by the caller.
-            unsafe { relocate_slice(page.slots_mut(), &relocate) };
-            for segment in page.buckets_mut() {
-                // SAFETY: as promised by the caller.
-                unsafe { segment.relocate(&relocate) };
-            }
+            mover.move_slice(page.slots_mut());
+            page.buckets_mut().for_each(|segment| segment.relocate(mover));
             // Pages may have split or merged since the last call, so that `start` lies within a page.
             let length = END >> page.depth();
             position = (position & !(length - 1)) + length;

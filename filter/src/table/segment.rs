@@ -31,14 +31,12 @@ mod list;
 mod room;
 mod stamps;
 
-use std::ptr::NonNull;
-
 use super::bits::{field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
 use super::directory::Bucket;
 use super::entry::{MAX_ENTRY_COUNT, MIN_DIGITS_COUNT, slot_content, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
 use crate::arch::{Baseline, Processor, prefetch};
-use crate::array::Bytes;
+use crate::array::{Bytes, Mover};
 use crate::error::Error;
 use crate::line::LINE;
 pub(super) use room::{MAX_BYTES, bytes_of_segment};
@@ -486,14 +484,9 @@ impl Segment {
         }
     }
 
-    /// Lets `relocate` move the allocation.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub(super) unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { self.bytes.relocate(relocate) };
+    /// Lets a mover move the allocation.
+    pub(super) fn relocate(&mut self, mover: Mover<'_>) {
+        self.bytes.relocate(mover);
     }
 }
 

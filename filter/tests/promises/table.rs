@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use oxbloom_filter::Error;
-use oxbloom_filter::internals::{END, Hash, ItemCount, Payload, Table, end_of};
+use oxbloom_filter::internals::{END, Hash, ItemCount, Mover, Payload, Table, end_of};
 
 pub(crate) fn hash(number: u64) -> Hash {
     Hash::xxh3(&number.to_le_bytes(), 42)
@@ -309,7 +309,8 @@ fn a_table_that_is_moved_in_steps_loses_nothing() {
             (moved.get() % 2 == 0).then(|| moved_block(old))
         };
         // SAFETY: the table's blocks are from the system's allocator, and each is moved whole.
-        while let Some(position) = unsafe { table.relocate(start, relocate, || true) } {
+        let mover = unsafe { Mover::new(&relocate) };
+        while let Some(position) = table.relocate(start, mover, &mut || true) {
             assert!(position > start);
             (start, steps) = (position, steps + 1);
             for number in 600_000 + added..600_000 + added + more {

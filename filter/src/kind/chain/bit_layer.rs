@@ -7,14 +7,13 @@
 //!   probe is one addition, and a subtraction if the sum reaches that number.
 
 use std::marker::PhantomData;
-use std::ptr::NonNull;
 
 use bitvec::prelude::*;
 
 use super::probes::{Modulus, Probes};
 use super::spec::{BitLayerSpec, MAX_PROBES};
 use crate::arch;
-use crate::array::Bytes;
+use crate::array::{Bytes, Mover};
 use crate::batch::{BATCH, BatchMask, LAYER_IN_CACHE};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -119,14 +118,9 @@ impl<P: Probes> BitLayer<P> {
         changed
     }
 
-    /// Lets `relocate` move the bits.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { self.bytes.relocate(relocate) };
+    /// Lets a mover move the bits.
+    pub fn relocate(&mut self, mover: Mover<'_>) {
+        self.bytes.relocate(mover);
     }
 
     /// Sets the item's bits. Returns true if any of them was clear, which means that the item is new.

@@ -5,10 +5,8 @@ pub(crate) mod bit_layer;
 pub(crate) mod probes;
 pub(crate) mod spec;
 
-use std::ptr::NonNull;
-
 use super::{Contained, CreateParams, Insertion, KindFilter};
-use crate::array;
+use crate::array::Mover;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -16,6 +14,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_collect, try_extend};
 use crate::prediction::Prediction;
 use crate::spec::Parameters;
+use crate::table::Position;
 use bit_layer::{BitLayer, INSERTS_AHEAD};
 use probes::Probes;
 use spec::BitLayerSpec;
@@ -373,18 +372,9 @@ where
         Ok(changed || self.layers.len() > num_layers)
     }
 
-    unsafe fn relocate(
-        &mut self,
-        _start: u64,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        _should_stop: impl FnMut() -> bool,
-    ) -> Option<u64> {
-        // SAFETY: as promised by the caller.
-        unsafe { array::relocate_slice(&mut self.layers, &relocate) };
-        for layer in &mut self.layers {
-            // SAFETY: as promised by the caller.
-            unsafe { layer.relocate(&relocate) };
-        }
+    fn relocate(&mut self, _: Position, mover: Mover<'_>, _: &mut dyn FnMut() -> bool) -> Option<Position> {
+        mover.move_slice(&mut self.layers);
+        self.layers.iter_mut().for_each(|layer| layer.relocate(mover));
         None
     }
 }

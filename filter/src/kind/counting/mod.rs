@@ -6,9 +6,8 @@
 mod conversion;
 pub(crate) mod figures;
 
-use std::ptr::NonNull;
-
 use super::{AnyFilter, Contained, CreateParams, Insertion, KindFilter};
+use crate::array::Mover;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
@@ -307,13 +306,12 @@ where
         self.allocated()
     }
 
-    unsafe fn relocate(
+    fn relocate(
         &mut self,
         start: Position,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        should_stop: impl FnMut() -> bool,
+        mover: Mover<'_>,
+        should_stop: &mut dyn FnMut() -> bool,
     ) -> Option<Position> {
-        // SAFETY: as promised by the caller.
-        unsafe { self.table.relocate(start, relocate, should_stop) }
+        self.table.relocate(start, mover, should_stop)
     }
 }

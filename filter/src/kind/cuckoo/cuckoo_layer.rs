@@ -13,10 +13,9 @@
 //! two.
 
 use std::ops::{Range, RangeInclusive};
-use std::ptr::NonNull;
 
 use crate::arch::prefetch;
-use crate::array::{Bytes, WORD};
+use crate::array::{Bytes, Mover, WORD};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::hash::cuckoo::{self, other_bucket};
@@ -297,13 +296,8 @@ impl CuckooLayer {
         is_empty
     }
 
-    /// Lets `relocate` move the slots.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { self.slots.relocate(relocate) };
+    /// Lets a mover move the slots.
+    pub fn relocate(&mut self, mover: Mover<'_>) {
+        self.slots.relocate(mover);
     }
 }

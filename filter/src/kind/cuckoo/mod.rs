@@ -6,10 +6,9 @@
 pub(crate) mod cuckoo_layer;
 
 use std::num::NonZeroU32;
-use std::ptr::NonNull;
 
 use super::{CreateParams, Insertion, KindFilter};
-use crate::array::{self, WORD};
+use crate::array::{Mover, WORD};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
@@ -19,6 +18,7 @@ use crate::layer::LayerInfo;
 use crate::memory::{Admit, request, try_collect, try_extend, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, OnDuplicate, Parameters};
+use crate::table::Position;
 pub use cuckoo_layer::MAX_BUCKET_SIZE;
 use cuckoo_layer::{CuckooLayer, CuckooLayerSpec, Entry, Vacancies};
 
@@ -488,18 +488,9 @@ impl KindFilter for CuckooFilter {
         Ok(())
     }
 
-    unsafe fn relocate(
-        &mut self,
-        _start: u64,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        _should_stop: impl FnMut() -> bool,
-    ) -> Option<u64> {
-        // SAFETY: as promised by the caller.
-        unsafe { array::relocate_slice(&mut self.layers, &relocate) };
-        for layer in &mut self.layers {
-            // SAFETY: as promised by the caller.
-            unsafe { layer.relocate(&relocate) };
-        }
+    fn relocate(&mut self, _: Position, mover: Mover<'_>, _: &mut dyn FnMut() -> bool) -> Option<Position> {
+        mover.move_slice(&mut self.layers);
+        self.layers.iter_mut().for_each(|layer| layer.relocate(mover));
         None
     }
 }

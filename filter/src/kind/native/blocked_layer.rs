@@ -7,12 +7,10 @@
 //!
 //! Bits are read and set through `bitvec`, except where [`lines`] is faster.
 
-use std::ptr::NonNull;
-
 use bitvec::prelude::*;
 
 use super::lines;
-use crate::array::WORD;
+use crate::array::{Mover, WORD};
 use crate::block_array::BlockArray;
 use crate::error::Error;
 use crate::hash::Hash;
@@ -168,14 +166,9 @@ impl BlockedLayer {
         changed
     }
 
-    /// Lets `relocate` move the bits.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { self.array.relocate(relocate) };
+    /// Lets a mover move the bits.
+    pub fn relocate(&mut self, mover: Mover<'_>) {
+        self.array.relocate(mover);
     }
 
     /// Inserts items in order until one does not fit, and sets `new[i]` to whether item `i` was new. Returns the number

@@ -8,10 +8,8 @@
 pub(crate) mod blocked_layer;
 mod lines;
 
-use std::ptr::NonNull;
-
 use super::{AnyFilter, CreateParams, Insertion, KindFilter};
-use crate::array::{relocate_box, try_box};
+use crate::array::{Mover, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -300,23 +298,20 @@ impl KindFilter for NativeFilter {
     }
 
     /// Moves the blocks first, and then the table.
-    unsafe fn relocate(
+    fn relocate(
         &mut self,
         start: Position,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        should_stop: impl FnMut() -> bool,
+        mover: Mover<'_>,
+        should_stop: &mut dyn FnMut() -> bool,
     ) -> Option<Position> {
-        // SAFETY: as promised by the caller.
-        unsafe {
-            if start == 0 {
-                self.layer.relocate(&relocate);
-            }
-            let table = self.table.as_mut()?;
-            if start == 0 {
-                relocate_box(table, &relocate);
-            }
-            table.relocate(start, relocate, should_stop)
+        if start == 0 {
+            self.layer.relocate(mover);
         }
+        let table = self.table.as_mut()?;
+        if start == 0 {
+            mover.move_box(table);
+        }
+        table.relocate(start, mover, should_stop)
     }
 }
 

@@ -10,10 +10,8 @@
 
 pub(crate) mod slices;
 
-use std::ptr::NonNull;
-
 use super::{AnyFilter, CreateParams, Insertion, KindFilter};
-use crate::array::{relocate_box, try_box};
+use crate::array::{Mover, try_box};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::layer::LayerInfo;
@@ -377,28 +375,25 @@ impl KindFilter for WindowedFilter {
 
     /// Moves the slices and the first table, and then the overflow table. Positions of the overflow table follow those
     /// of the first.
-    unsafe fn relocate(
+    fn relocate(
         &mut self,
         start: Position,
-        relocate: impl Fn(NonNull<u8>) -> Option<NonNull<u8>>,
-        mut should_stop: impl FnMut() -> bool,
+        mover: Mover<'_>,
+        should_stop: &mut dyn FnMut() -> bool,
     ) -> Option<Position> {
-        // SAFETY: as promised by the caller.
-        unsafe {
-            if start == 0 {
-                self.slices.relocate(&relocate);
-            }
-            if start < END
-                && let Some(next) = self.expected.relocate(start, &relocate, &mut should_stop)
-            {
-                return Some(next);
-            }
-            let overflow = self.overflow.as_mut()?;
-            if start <= END {
-                relocate_box(overflow, &relocate);
-            }
-            overflow.relocate(start.saturating_sub(END), relocate, should_stop).map(|next| END + next)
+        if start == 0 {
+            self.slices.relocate(mover);
         }
+        if start < END
+            && let Some(next) = self.expected.relocate(start, mover, should_stop)
+        {
+            return Some(next);
+        }
+        let overflow = self.overflow.as_mut()?;
+        if start <= END {
+            mover.move_box(overflow);
+        }
+        overflow.relocate(start.saturating_sub(END), mover, should_stop).map(|next| END + next)
     }
 }
 

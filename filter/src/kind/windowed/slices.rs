@@ -26,7 +26,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::array::relocate_slice;
+use crate::array::Mover;
 use crate::error::{DecodeError, Error};
 use crate::item_count::MAX_ITEMS;
 use crate::memory::try_vec;
@@ -452,14 +452,9 @@ impl Slices {
         self.slices[..self.len].get_mut(usize::try_from(index).ok()?)
     }
 
-    /// Lets `relocate` move the allocation.
-    ///
-    /// # Safety
-    ///
-    /// See [`Array::relocate`](crate::array::Array::relocate).
-    pub unsafe fn relocate(&mut self, relocate: impl Fn(std::ptr::NonNull<u8>) -> Option<std::ptr::NonNull<u8>>) {
-        // SAFETY: as promised by the caller.
-        unsafe { relocate_slice(&mut self.slices, relocate) };
+    /// Lets a mover move the allocation.
+    pub fn relocate(&mut self, mover: Mover<'_>) {
+        mover.move_slice(&mut self.slices);
     }
 }
 
