@@ -38,8 +38,7 @@
 //!
 //! - `error`; `memory`: allocation that may fail; `line` and `array`: the bits;
 //! - `murmur` and `hash`: map an item to 128 bits; `sizing`: maps an error rate and a capacity to a shape; `probe`:
-//!   maps a hash and a shape to positions; `arch`: what is written for one processor; `block_array`: the blocks of an
-//!   item;
+//!   maps a hash and a shape to positions; `arch`: what is written for one processor;
 //! - `window`: how a filter forgets; `spec`: the parameters of a filter; `item_count`: the number of items; `batch`:
 //!   items that are handled together;
 //! - `table`: fingerprints in segments; `layer`: layers of bits; `prediction`: what a filter takes;
@@ -52,7 +51,6 @@
 mod arch;
 mod array;
 mod batch;
-mod block_array;
 mod builder;
 mod codec;
 mod error;

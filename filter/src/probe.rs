@@ -124,7 +124,7 @@ fn quotient(number: u64, divisor: u8) -> u64 {
 
 /// The blocks of an item; see [`ProbePattern::blocks_of`].
 #[derive(Clone, Debug)]
-pub struct ItemBlocks {
+pub(crate) struct ItemBlocks {
     pattern: ProbePattern,
     hash: u64,
     blocks: u64,

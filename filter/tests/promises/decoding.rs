@@ -157,7 +157,7 @@ fn impossible_numbers_are_rejected() {
         ("reserved bytes of a layer", FIRST_LAYER + 39, vec![1]),
     ];
     let filter = grown();
-    let shape = layer(&filter).array().shape();
+    let shape = layer(&filter).shape();
     assert_eq!((shape.blocks, shape.words), (2, 8));
     for (what, at, bytes) in impossible {
         let mut body = body(&filter);
@@ -222,7 +222,7 @@ proptest! {
         {
             let filter = header.build().unwrap();
             if filter.kind() == Kind::Native {
-                prop_assert!(layer(&filter).array().shape().bytes() <= header.memory());
+                prop_assert!(layer(&filter).shape().bytes() <= header.memory());
             }
             // A header with another kind may be that of a filter that forgets.
             if filter.windowed().is_none() {
@@ -302,9 +302,9 @@ fn a_chunk_of_another_filter_or_place_is_rejected() {
 #[test]
 fn a_forged_chunk_cannot_leave_its_layer() {
     let filter = filled(0.01, 200, by(2), 7, 500);
-    assert_eq!(layer(&filter).array().shape().words, WORDS_PER_LINE);
+    assert_eq!(layer(&filter).shape().words, WORDS_PER_LINE);
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
-    let first = layer(&filter).array().shape().bytes();
+    let first = layer(&filter).shape().bytes();
     for (why, offset, length, reason) in [
         ("no bits", 0, 0, DecodeError::Corrupt),
         ("part of a block", 0, 63, DecodeError::Corrupt),
@@ -332,7 +332,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
 
     // A block of fifteen words is also loaded as a whole.
     let small = filled(0.01, 90, by(2), 7, 500);
-    assert_eq!(layer(&small).array().shape().words, 15);
+    assert_eq!(layer(&small).shape().words, 15);
     let mut small = built(&codec::encode_header(&small).unwrap()).unwrap();
     let half = forged(&small, 0, &[0xFF; 64]);
     assert_rejected(&mut small, chunk::FIRST_CHUNK_CURSOR + 64, &half, "half a block");

@@ -248,8 +248,8 @@ fn a_rate_below_the_lowest_supported_one_gives_the_same_filter() {
         let lowest = filter(LOWEST_ERROR_RATE, 100, growth, 1);
         for rate in [LOWEST_ERROR_RATE / 2.0, 1e-100, 1e-300, f64::MIN_POSITIVE, f64::from_bits(1)] {
             let filter = Filter::create(params(rate, 100, growth, 1), &mut |_| true).ok();
-            let shape = filter.map(|filter| layer(&filter).array().shape());
-            assert_eq!(shape, Some(layer(&lowest).array().shape()), "{rate:e} {growth:?}");
+            let shape = filter.map(|filter| layer(&filter).shape());
+            assert_eq!(shape, Some(layer(&lowest).shape()), "{rate:e} {growth:?}");
         }
     }
 }

@@ -311,5 +311,5 @@ pub(crate) fn read_file<B: AsRef<[u8]>>(
 /// Returns the number of bytes that a filter requests from an allocator that aligns to cache lines.
 pub(crate) fn memory_when_aligned(filter: &Filter) -> usize {
     let table = native_of(filter).table().map_or(0, |table| size_of_val(table) + table.allocated());
-    size_of::<Filter>() + layer(filter).array().shape().bytes() as usize + table
+    size_of::<Filter>() + layer(filter).shape().bytes() as usize + table
 }

@@ -69,7 +69,7 @@ impl Record {
 
 impl Section for BlockedLayer {
     fn encode_record(&self, header: &mut Vec<u8>) {
-        let BlockShape { blocks, words, blocks_per_item, probes } = self.array().shape();
+        let BlockShape { blocks, words, blocks_per_item, probes } = self.shape();
         let numbers = [blocks, self.spec().capacity, self.count().to_stored(), self.set_bits()];
         header.extend_from_slice(numbers.map(u64::to_le_bytes).as_flattened());
         header.extend_from_slice(&[blocks_per_item, probes, words, 0, 0, 0, 0, 0]);

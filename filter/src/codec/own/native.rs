@@ -48,7 +48,7 @@ impl OwnFilter for NativeFilter {
     }
 
     fn tags(&self) -> [u64; MAX_SECTIONS] {
-        let BlockShape { blocks, words, blocks_per_item, probes } = self.layer.array().shape();
+        let BlockShape { blocks, words, blocks_per_item, probes } = self.layer.shape();
         let [a, b, c, d, e, f, g, h] = blocks.to_le_bytes();
         let shape = [a, b, c, d, e, f, g, h, words, blocks_per_item, probes];
         let of_blocks = xxh3_64_with_seed(&shape, self.spec.seed);

@@ -1,23 +1,32 @@
 //! The native layer: a blocked Bloom filter after Putze, Sanders and Singler (2007). Blocks have 512 bits, except in
-//! small filters.
+//! small filters, where a block may have fewer or more words.
 //!
-//! [`block_array`](crate::block_array) finds an item's blocks. An item costs `L` cache misses, one per block. In a
-//! classic filter it costs `k`, one per probe. [`sizing`](crate::sizing) explains the memory that blocking costs, and
-//! chooses `L` and `k`.
+//! ```text
+//!  block (one cache line)      0        1        2               B-1
+//!                          │ 64 B   │ 64 B   │ 64 B   │  …  │ 64 B   │
+//!                               ▲        ▲▲▲
+//!  item ── hash ── 2 blocks ────┴────────┘     k probes in all, divided among the blocks
+//! ```
+//!
+//! An item costs `L` cache misses, one per block. In a classic filter it costs `k`, one per probe.
+//! [`sizing`](crate::sizing) explains the memory that blocking costs, and chooses `L` and `k`.
 //!
 //! Bits are read and set through `bitvec`, except where [`lines`] is faster.
+
+use std::ops::Range;
 
 use bitvec::prelude::*;
 
 use super::lines;
-use crate::array::{Mover, WORD};
-use crate::block_array::BlockArray;
+use crate::arch::prefetch;
+use crate::array::{Mover, WORD, Words};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::layer::{LayerInfo, combine_bits};
 use crate::line::{Line, count_ones, or};
-use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE};
+use crate::probe::{ItemBlocks, ProbePattern};
+use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE, WORDS_PER_LINE};
 use crate::spec::{Growth, OwnSpec};
 
 /// The parameters of a native layer.
@@ -50,7 +59,8 @@ impl BlockedSpec {
 
 /// A layer of bits in blocks, with its counts.
 pub struct BlockedLayer {
-    array: BlockArray,
+    /// The blocks, and the pattern by which items are spread over them.
+    words: Words<ProbePattern>,
     capacity: u64,
     count: ItemCount,
     set_bits: u64,
@@ -59,13 +69,46 @@ pub struct BlockedLayer {
 impl BlockedLayer {
     /// Creates an empty layer.
     pub fn new(BlockedSpec { shape, capacity }: BlockedSpec) -> Result<BlockedLayer, Error> {
-        Ok(BlockedLayer { array: BlockArray::new(shape)?, capacity, count: ItemCount::default(), set_bits: 0 })
+        debug_assert!(shape.is_sound(), "{shape:?}");
+        let words = shape.blocks.checked_mul(shape.words.into()).ok_or(Error::OutOfMemory)?;
+        let words = Words::labelled(words, ProbePattern::new(shape))?;
+        Ok(BlockedLayer { words, capacity, count: ItemCount::default(), set_bits: 0 })
     }
 
     /// Returns the parameters of the layer.
     #[inline]
     pub fn spec(&self) -> BlockedSpec {
-        BlockedSpec { shape: self.array.shape(), capacity: self.capacity }
+        BlockedSpec { shape: self.shape(), capacity: self.capacity }
+    }
+
+    /// Returns the shape of the blocks.
+    #[inline]
+    pub fn shape(&self) -> BlockShape {
+        let pattern = self.pattern();
+        let ProbePattern { words, blocks_per_item, .. } = pattern;
+        BlockShape { blocks: self.blocks() as u64, words, blocks_per_item, probes: pattern.probes() }
+    }
+
+    #[inline]
+    fn pattern(&self) -> ProbePattern {
+        self.words.label()
+    }
+
+    #[inline]
+    fn blocks(&self) -> usize {
+        self.pattern().blocks_in(self.words.as_slice().len())
+    }
+
+    /// Returns true if the blocks are cache lines.
+    #[inline]
+    fn is_of_lines(&self) -> bool {
+        self.pattern().words == WORDS_PER_LINE
+    }
+
+    /// Returns the blocks, if they are cache lines.
+    #[inline]
+    fn lines(&self) -> &[Line] {
+        self.bytes().as_chunks().0
     }
 
     /// Returns the number of items that were new when they were inserted.
@@ -88,12 +131,33 @@ impl BlockedLayer {
     /// Returns the bits, as they are stored.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.array.bytes()
+        self.words.as_slice().as_flattened()
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.words.as_mut_slice().as_flattened_mut()
+    }
+
+    fn block_bytes(&self) -> usize {
+        usize::from(self.pattern().words) * WORD
+    }
+
+    /// Returns the range of bytes of a block.
+    fn block(&self, block: usize) -> Range<usize> {
+        let size = self.block_bytes();
+        block * size..(block + 1) * size
+    }
+
+    /// Returns the blocks of an item, all different, each with its number of probes.
+    #[inline]
+    fn blocks_of(&self, hash: Hash) -> ItemBlocks {
+        self.pattern().blocks_of(hash, self.blocks())
     }
 
     /// Describes the layer, which belongs to `filter`.
     pub fn info(&self, filter: &OwnSpec) -> LayerInfo {
-        let shape = self.array.shape();
+        let shape = self.shape();
         LayerInfo {
             bytes: shape.bytes(),
             bits: 8 * shape.bytes(),
@@ -108,30 +172,26 @@ impl BlockedLayer {
 
     /// Returns the fraction of bits that are set.
     pub fn fill(&self) -> f64 {
-        self.set_bits as f64 / self.array.shape().bits() as f64
+        self.set_bits as f64 / self.shape().bits() as f64
     }
 
     /// Returns the estimated false-positive rate at the current fill.
     pub fn false_positive_rate(&self) -> f64 {
-        let shape = self.array.shape();
+        let shape = self.shape();
         shape.false_positive_rate(shape.items_from_fill(self.set_bits))
     }
 
     /// Returns true if the item may have been inserted.
     #[inline]
     pub fn contains(&self, hash: Hash) -> bool {
-        if self.array.is_of_lines() {
-            lines::contains(self.array.lines(), self.array.pattern(), hash)
-        } else {
-            self.small_contains(hash)
-        }
+        if self.is_of_lines() { lines::contains(self.lines(), self.pattern(), hash) } else { self.small_contains(hash) }
     }
 
     /// Sets `found[i]` to whether the item of `hashes[i]` may have been inserted.
     #[inline]
     pub fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool]) {
-        if self.array.is_of_lines() {
-            lines::contains_hashes(self.array.lines(), self.array.pattern(), hashes, found);
+        if self.is_of_lines() {
+            lines::contains_hashes(self.lines(), self.pattern(), hashes, found);
         } else {
             found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = self.small_contains(hash));
         }
@@ -140,8 +200,19 @@ impl BlockedLayer {
     /// Prefetches the memory that any operation on the items reads, unless the layer is small.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
-        if self.array.is_of_lines() {
-            hashes.iter().for_each(|&hash| self.array.prefetch(hash));
+        if self.is_of_lines() {
+            hashes.iter().for_each(|&hash| self.prefetch_lines(hash));
+        }
+    }
+
+    /// Prefetches the cache lines of an item.
+    #[inline]
+    fn prefetch_lines(&self, hash: Hash) {
+        let (pattern, lines) = (self.pattern(), self.lines());
+        let fetch = |line: usize| prefetch(lines.as_ptr().wrapping_add(line));
+        fetch(pattern.first_block_of(hash, lines.len()));
+        if pattern.blocks_per_item > 1 {
+            pattern.blocks_of(hash, lines.len()).skip(1).for_each(|(line, _)| fetch(line));
         }
     }
 
@@ -157,18 +228,18 @@ impl BlockedLayer {
     ) -> bool {
         debug_assert!(sources.clone().all(|source| source.spec() == self.spec()), "layers of different shapes");
         let bits = sources.clone().map(BlockedLayer::bytes);
-        let (changed, set_bits) = combine_bits(self.array.bytes_mut(), bits, op, is_new);
+        let (changed, set_bits) = combine_bits(self.bytes_mut(), bits, op, is_new);
         self.set_bits = set_bits;
         if changed || is_new {
             let operands = sources.map(|source| source.count).chain((!is_new).then_some(self.count));
-            self.count = ItemCount::merged(op, operands, self.array.shape().items_from_fill(set_bits));
+            self.count = ItemCount::merged(op, operands, self.shape().items_from_fill(set_bits));
         }
         changed
     }
 
     /// Lets a mover move the bits.
     pub fn relocate(&mut self, mover: Mover<'_>) {
-        self.array.relocate(mover);
+        self.words.relocate(mover);
     }
 
     /// Inserts items in order until one does not fit, and sets `new[i]` to whether item `i` was new. Returns the number
@@ -197,9 +268,9 @@ impl BlockedLayer {
     #[inline]
     fn insert(&mut self, hashes: &[Hash], new: &mut [bool]) {
         debug_assert!(new.len() == hashes.len() && self.room() >= hashes.len() as u64, "room for all items");
-        let pattern = self.array.pattern();
-        self.set_bits += if self.array.is_of_lines() {
-            lines::insert(self.array.lines_mut(), pattern, hashes, new)
+        let pattern = self.pattern();
+        self.set_bits += if self.is_of_lines() {
+            lines::insert(self.bytes_mut().as_chunks_mut().0, pattern, hashes, new)
         } else {
             let mut set_bits = 0;
             for (new, &hash) in new.iter_mut().zip(hashes) {
@@ -215,9 +286,9 @@ impl BlockedLayer {
     /// Returns true if the item may have been inserted, in blocks that are not cache lines.
     #[inline(never)]
     fn small_contains(&self, hash: Hash) -> bool {
-        let mut positions = hash.probes_below(self.array.bits_per_block());
-        self.array.blocks_of(hash).all(|(block, probes)| {
-            let block = self.array.block(block).view_bits::<Lsb0>();
+        let mut positions = hash.probes_below(8 * self.block_bytes() as u64);
+        self.blocks_of(hash).all(|(block, probes)| {
+            let block = self.bytes()[self.block(block)].view_bits::<Lsb0>();
             positions.by_ref().take(probes.into()).all(|position| block[position])
         })
     }
@@ -225,20 +296,16 @@ impl BlockedLayer {
     /// Sets the item's bits in blocks that are not cache lines. Returns the number of bits that were clear.
     #[inline(never)]
     fn set_in_small(&mut self, hash: Hash) -> u64 {
-        let mut positions = hash.probes_below(self.array.bits_per_block());
+        let mut positions = hash.probes_below(8 * self.block_bytes() as u64);
         let mut set = 0;
-        for (block, probes) in self.array.blocks_of(hash) {
-            let block = self.array.block_mut(block).view_bits_mut::<Lsb0>();
+        for (block, probes) in self.blocks_of(hash) {
+            let range = self.block(block);
+            let block = self.bytes_mut()[range].view_bits_mut::<Lsb0>();
             for position in positions.by_ref().take(probes.into()) {
                 set += u64::from(!block.replace(position, true));
             }
         }
         set
-    }
-
-    /// Returns the blocks.
-    pub fn array(&self) -> &BlockArray {
-        &self.array
     }
 
     /// Returns the item count.
@@ -256,7 +323,7 @@ impl BlockedLayer {
     ///
     /// Bits are never cleared, so chunks that arrive twice or late cannot cause false negatives.
     pub fn merge_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
-        let ((lines, words), (of_lines, of_words)) = divided(self.array.part(offset, bits.len())?, bits);
+        let ((lines, words), (of_lines, of_words)) = divided(self.part(offset, bits.len())?, bits);
         let in_lines: u64 = lines.iter_mut().zip(of_lines).map(|(target, source)| or(target, source)).sum();
         let in_words: u64 = words.iter_mut().zip(of_words).map(|(target, source)| or(target, source)).sum();
         let set = in_lines + in_words;
@@ -270,18 +337,27 @@ impl BlockedLayer {
     /// Unlike `merge_part`, this does not read memory before writing, which saves one of two page faults a page: 12 MB
     /// take 1.3 ms instead of 4.4.
     pub fn load_part(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
-        let ((lines, words), (of_lines, of_words)) = divided(self.array.part(offset, bits.len())?, bits);
+        let ((lines, words), (of_lines, of_words)) = divided(self.part(offset, bits.len())?, bits);
+        words.copy_from_slice(of_words);
+        let mut set = count_ones(of_words.as_flattened());
         for (target, source) in lines.iter_mut().zip(of_lines) {
-            let set_bits = count_ones(source);
+            let in_line = count_ones(source);
             // Empty blocks are not written: the pages of a sparse filter stay untouched.
-            if set_bits > 0 {
+            if in_line > 0 {
                 *target = *source;
             }
-            self.set_bits += set_bits;
+            set += in_line;
         }
-        words.copy_from_slice(of_words);
-        self.set_bits += count_ones(of_words.as_flattened());
+        self.set_bits += set;
         Some(())
+    }
+
+    /// Returns the `length` bytes from byte `offset` on, or `None` if they are not whole blocks of the layer.
+    fn part(&mut self, offset: usize, length: usize) -> Option<&mut [u8]> {
+        if !offset.is_multiple_of(self.block_bytes()) || !length.is_multiple_of(self.block_bytes()) {
+            return None;
+        }
+        self.bytes_mut().get_mut(offset..)?.get_mut(..length)
     }
 }
 
