@@ -84,16 +84,19 @@ fn buddies(path: Path, depth: u32) -> [Path; 2] {
 }
 
 /// What some segments add to the sums over all segments of a table.
-struct Sums {
+pub(super) struct Sums {
     bytes: usize,
     slots: u64,
+    coverage: u128,
 }
 
 impl Sums {
-    fn of(segments: &[&Segment]) -> Sums {
+    /// Returns the sums over segments with this coverage.
+    pub(super) fn of(segments: &[&Segment], coverage: u128) -> Sums {
         Sums {
             bytes: segments.iter().map(|segment| segment.allocated()).sum(),
             slots: segments.iter().map(|segment| u64::from(segment.slots())).sum(),
+            coverage,
         }
     }
 }
@@ -252,64 +255,46 @@ impl Table {
             return Ok(false);
         }
         let coverage_before = coverage_of_entries(&listed, segment.level(), segment.value_bits());
-        let coverage = self.double_with(path, &listed, spare, admit)?;
-        self.coverage.add(coverage);
-        self.coverage.subtract(coverage_before);
+        self.double_with(path, &listed, coverage_before, spare, admit)?;
         Ok(true)
     }
 
     /// Doubles the quotients of a segment as [`double`](Self::double) does, and replaces its entries by those of
-    /// `listed`. Returns the coverage of the new entries: two entries may become one, and a set drops entries that void
-    /// ones make redundant. The caller updates the coverage.
+    /// `listed`: two entries may become one, and a set drops entries that void ones make redundant.
     pub(super) fn double_with(
         &mut self,
         path: Path,
         listed: &[ListedEntry],
-        spare: usize,
-        admit: Admit<'_>,
-    ) -> Result<u128, Error> {
-        let segment = self.segment(path);
-        let doubled_segment = self.empty_doubled(segment);
-        let value_bits = doubled_segment.value_bits();
-        let mut entries = doubled(listed, segment.value_bits(), value_bits, self.payload)?;
-        let coverage = coverage_of_entries(&entries, doubled_segment.level(), value_bits);
-        if segment.log_groups() < MAX_LOG_GROUPS {
-            self.double_groups(path, &entries, spare, admit)?;
-        } else {
-            self.split_segment(path, &mut entries, spare, admit)?;
-        }
-        Ok(coverage)
-    }
-
-    /// Replaces a segment by one with twice as many groups, which holds `entries`.
-    fn double_groups(
-        &mut self,
-        path: Path,
-        entries: &[ListedEntry],
+        coverage_before: u128,
         spare: usize,
         admit: Admit<'_>,
     ) -> Result<(), Error> {
         let segment = self.segment(path);
-        let before = Sums::of(&[segment]);
-        let empty = self.empty_doubled(segment);
-        let bytes = empty.bytes_for(entries, spare);
+        let before = Sums::of(&[segment], coverage_before);
+        let larger = self.empty_doubled(segment);
+        let mut entries = doubled(listed, segment.value_bits(), larger.value_bits(), self.payload)?;
+        let coverage = coverage_of_entries(&entries, larger.level(), larger.value_bits());
+        if larger.depth() > segment.depth() {
+            return self.split_segment(path, &mut entries, (before, coverage), spare, admit);
+        }
+        let bytes = larger.bytes_for(&entries, spare);
         request(bytes.saturating_sub(before.bytes) as u64, admit)?;
-        let whole = empty.with_entries(bytes, entries, self.forgotten())?;
-        self.update_sums(before, Sums::of(&[&whole]));
+        let whole = larger.with_entries(bytes, &entries, self.forgotten())?;
+        self.update_sums(before, Sums::of(&[&whole], coverage));
         *self.segment_mut(path) = whole;
         Ok(())
     }
 
-    /// Replaces a segment by its two halves, which hold `entries`.
+    /// Replaces a segment by its two halves, which hold `entries` with this coverage.
     fn split_segment(
         &mut self,
         path: Path,
         entries: &mut [ListedEntry],
+        (before, coverage): (Sums, u128),
         spare: usize,
         admit: Admit<'_>,
     ) -> Result<(), Error> {
         let segment = self.segment(path);
-        let before = Sums::of(&[segment]);
         let forgotten = self.forgotten();
         let [low, high] = split_in_halves(entries, segment.quotients());
         let is_high = bits_of(path, segment.depth(), 1) == 1;
@@ -322,16 +307,18 @@ impl Table {
             [empty().with_entries(low_bytes, low, forgotten)?, empty().with_entries(high_bytes, high, forgotten)?];
         // Last, so that a failed allocation leaves the directories as they are.
         self.prepare_split(path, u64::MAX, admit)?;
-        self.update_sums(before, Sums::of(&halves.each_ref()));
+        self.update_sums(before, Sums::of(&halves.each_ref(), coverage));
         self.pages.get_mut(path).split(path, halves);
         self.segments += 1;
         Ok(())
     }
 
     /// Updates the sums over all segments when some are replaced by others.
-    fn update_sums(&mut self, before: Sums, after: Sums) {
+    pub(super) fn update_sums(&mut self, before: Sums, after: Sums) {
         self.segment_bytes = self.segment_bytes + after.bytes - before.bytes;
         self.slots = self.slots + after.slots - before.slots;
+        self.coverage.add(after.coverage);
+        self.coverage.subtract(before.coverage);
     }
 
     /// Makes room in the directories for both halves of a segment.
@@ -416,16 +403,14 @@ impl Table {
             // A segment with all paths has no buddy. It gives up half of its groups instead.
             std::slice::from_ref(&segment)
         };
-        let before = Sums::of(sources);
-        let max_slots = u64::from(MIN_LOAD * segment.quotients() * sources.len() as u32 / 8);
-        if before.slots > max_slots {
+        let slots: u32 = sources.iter().map(|segment| segment.slots()).sum();
+        if slots > MIN_LOAD * segment.quotients() * sources.len() as u32 / 8 {
             return false;
         }
 
         let Some((whole, coverage_before, coverage)) = self.halved_segment(segment, sources) else { return false };
-        self.update_sums(before, Sums::of(&[&whole]));
-        self.coverage.add(coverage);
-        self.coverage.subtract(coverage_before);
+        let before = Sums::of(sources, coverage_before);
+        self.update_sums(before, Sums::of(&[&whole], coverage));
         if depth > 0 {
             self.merge_buddies(path, whole);
         } else {

@@ -83,10 +83,6 @@ impl Table {
     }
 
     /// Returns true if both tables have the same segments with the same entries.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`] if a buffer for the comparison cannot be allocated.
     pub fn holds_the_same(&self, other: &Table) -> Result<bool, Error> {
         /// The least number of bytes that are compared at a time.
         const COMPARED: usize = 64 << 10;
@@ -264,10 +260,6 @@ impl Table {
     }
 
     /// Splits an empty table that grows until it has room for this many entries.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`] if an allocation fails or `admit` rejects it.
     pub fn split_for_entries(&mut self, entries: u64, admit: Admit<'_>) -> Result<(), Error> {
         let level = u64::BITS - entries.leading_zeros();
         let depth = level.saturating_sub(QUOTIENT_BITS + MAX_LOG_GROUPS);
@@ -353,10 +345,7 @@ impl Table {
                 // doubles what is still too full.
                 if place.level() == empty.level() && !empty.has_long_run(&merged) {
                     let coverage_before = self.coverage_of_segment(target);
-                    let coverage = self.double_with(path, &merged, 0, admit)?;
-                    self.coverage.add(coverage);
-                    self.coverage.subtract(coverage_before);
-                    return Ok(true);
+                    return self.double_with(path, &merged, coverage_before, 0, admit).map(|()| true);
                 }
                 if self.double(path, 0, admit)? {
                     continue;

@@ -16,7 +16,7 @@
 
 use super::directory::Bucket as _;
 use super::entry::Payload;
-use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH};
+use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH, Sums};
 use super::path::Path;
 use super::segment::{MAX_LOG_GROUPS, Segment};
 use super::{Addressing, Table};
@@ -120,8 +120,7 @@ impl Table {
         (path >> (Path::BITS - POSITION_BITS)) as u64 & (END >> depth).wrapping_neg()
     }
 
-    /// Adds the entries of a part. Returns true if the table changed. Calls `admit` with the bytes that the table will
-    /// take in addition; `admit` may reject them.
+    /// Adds the entries of a part. Returns true if the table changed.
     ///
     /// A set may already have entries where the part belongs. In any other table, the segments there must be empty, or
     /// equal to those of the part.
@@ -322,13 +321,8 @@ impl Table {
         let before = self.segment(path);
         debug_assert_eq!(before.depth(), segment.depth());
         debug_assert_eq!(self.coverage_of_segment(&segment), coverage);
-        let slots = before.slots();
-        let allocated = before.allocated();
-        let coverage_before = self.coverage_of_segment(before);
-        self.coverage.add(coverage);
-        self.coverage.subtract(coverage_before);
-        self.slots = self.slots.saturating_sub(slots.into()).saturating_add(segment.slots().into());
-        self.segment_bytes = self.segment_bytes.saturating_sub(allocated).saturating_add(segment.allocated());
+        let before = Sums::of(&[before], self.coverage_of_segment(before));
+        self.update_sums(before, Sums::of(&[&segment], coverage));
         *self.segment_mut(path) = segment;
     }
 

@@ -79,27 +79,21 @@ impl Segment {
         let need = (usize::from(self.width) + 1).div_ceil(8) + 1;
         let (_, upper_end, lower_start) = self.slack::<P>(group);
         for distance in 1..self.groups() {
-            if let Some(donor) = Some(group + distance).filter(|&donor| donor < self.groups()) {
-                let (slack, donor_upper_end, _) = self.slack::<P>(donor);
-                if slack >= need {
-                    let by = need.max(slack / 2);
+            let above = Some(group + distance).filter(|&donor| donor < self.groups());
+            for donor in above.into_iter().chain(group.checked_sub(distance)) {
+                let (slack, donor_upper_end, donor_lower_start) = self.slack::<P>(donor);
+                if slack < need {
+                    continue;
+                }
+                let by = need.max(slack / 2);
+                if donor > group {
                     self.bytes_mut().copy_within(lower_start..donor_upper_end, lower_start + by);
-                    for next in group + 1..=donor {
-                        self.set_offset(next, self.offset(next) + by);
-                    }
-                    return true;
-                }
-            }
-            if let Some(donor) = group.checked_sub(distance) {
-                let (slack, _, donor_lower_start) = self.slack::<P>(donor);
-                if slack >= need {
-                    let by = need.max(slack / 2);
+                    (group + 1..=donor).for_each(|next| self.set_offset(next, self.offset(next) + by));
+                } else {
                     self.bytes_mut().copy_within(donor_lower_start..upper_end, donor_lower_start - by);
-                    for next in donor + 1..=group {
-                        self.set_offset(next, self.offset(next) - by);
-                    }
-                    return true;
+                    (donor + 1..=group).for_each(|next| self.set_offset(next, self.offset(next) - by));
                 }
+                return true;
             }
         }
         false
