@@ -86,6 +86,15 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    /// Returns a copy of bytes.
+    pub fn copied(bytes: &[u8]) -> Result<Bytes, Error> {
+        let mut copy = Bytes::zeroed(bytes.len() as u64)?;
+        copy.as_mut_slice().as_flattened_mut().copy_from_slice(bytes);
+        Ok(copy)
+    }
+}
+
 impl<const N: usize, T: Copy> Array<N, T> {
     const fn without_elements(label: T) -> Array<N, T> {
         Array { start: NonNull::dangling(), length: 0, offset: 0, padded: false, label }

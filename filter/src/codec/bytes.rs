@@ -133,6 +133,5 @@ impl Filter {
 fn take_chunk<'a>(fields: &mut Fields<'a>) -> Result<(u64, &'a [u8]), DecodeError> {
     let cursor = fields.u64()?;
     let length = fields.u64()?;
-    let length = usize::try_from(length).map_err(|_| DecodeError::Corrupt)?;
     Ok((cursor, fields.take(length)?))
 }

@@ -6,7 +6,8 @@ use crate::error::DecodeError;
 pub struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+    pub(crate) fn take(&mut self, length: impl TryInto<usize>) -> Result<&'a [u8], DecodeError> {
+        let length = length.try_into().map_err(|_| DecodeError::Corrupt)?;
         self.0.split_off(..length).ok_or(DecodeError::Corrupt)
     }
 

@@ -26,6 +26,7 @@
 use std::borrow::Cow;
 use std::ffi::CStr;
 
+use super::fields::Fields;
 use super::{Encoding, Sink, Source};
 use crate::array::Bytes;
 use crate::error::{DecodeError, Error};
@@ -59,10 +60,6 @@ fn type_id(name: &CStr) -> u64 {
 }
 
 /// Encodes a filter as a DUMP payload.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if it cannot be allocated.
 pub fn encode(filter: &Filter) -> Result<Vec<u8>, Error> {
     let encoding = Encoding::of(filter.kind());
     let id = type_id(encoding.type_name()) | u64::from(encoding.version());
@@ -126,7 +123,7 @@ impl Sink for Writer {
     }
 }
 
-/// Decodes a DUMP payload. Calls `admit` with the memory that the filter will take, in bytes. `admit` may reject it.
+/// Decodes a DUMP payload.
 ///
 /// # Errors
 ///
@@ -143,13 +140,13 @@ pub fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
 
 /// Decodes a module's value, as payloads and RDB files have it: from its data type to its end. See [`decode`].
 pub fn decode_value(value: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
-    let mut reader = Reader(value);
+    let mut reader = Reader(Fields(value));
     let id = reader.length()?;
     let (name, version) = (id >> VERSION_BITS << VERSION_BITS, id & ((1 << VERSION_BITS) - 1));
     let has_it = |encoding: &Encoding| encoding.type_names().any(|type_name| type_id(type_name) == name);
     let encoding = Encoding::ALL.iter().copied().find(has_it);
     let filter = encoding.ok_or(DecodeError::Corrupt)?.read(version, &mut reader, admit)?;
-    if reader.length()? == END && reader.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }
+    if reader.length()? == END && reader.0.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }
 }
 
 /// Returns true if the bytes look like a DUMP payload.
@@ -158,7 +155,7 @@ pub fn is_payload(bytes: &[u8]) -> bool {
 }
 
 /// The unread rest of a payload.
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a>(Fields<'a>);
 
 /// The start of a string.
 enum StringStart {
@@ -167,20 +164,7 @@ enum StringStart {
     Compressed { packed: u64, unpacked: u64 },
 }
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
-        let length = usize::try_from(length).map_err(|_| DecodeError::Corrupt)?;
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(DecodeError::Corrupt)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(DecodeError::Corrupt)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
+impl Reader<'_> {
     fn length(&mut self) -> Result<u64, DecodeError> {
         match self.start()? {
             StringStart::Plain(length) => Ok(length),
@@ -190,18 +174,15 @@ impl<'a> Reader<'a> {
 
     /// Reads a length, or the start of a string in one of the other two forms.
     fn start(&mut self) -> Result<StringStart, DecodeError> {
-        let [first] = self.bytes()?;
+        let first = self.0.u8()?;
         Ok(match (first >> 6, first & 0x3f) {
             (0, length) => StringStart::Plain(length.into()),
-            (1, high) => {
-                let [low] = self.bytes()?;
-                StringStart::Plain(u64::from(high) << 8 | u64::from(low))
-            }
-            (2, 0) => StringStart::Plain(u32::from_be_bytes(self.bytes()?).into()),
-            (2, 1) => StringStart::Plain(u64::from_be_bytes(self.bytes()?)),
-            (3, 0) => StringStart::Number(i8::from_le_bytes(self.bytes()?).into()),
-            (3, 1) => StringStart::Number(i16::from_le_bytes(self.bytes()?).into()),
-            (3, 2) => StringStart::Number(i32::from_le_bytes(self.bytes()?).into()),
+            (1, high) => StringStart::Plain(u64::from(high) << 8 | u64::from(self.0.u8()?)),
+            (2, 0) => StringStart::Plain(u32::from_be_bytes(*self.0.array()?).into()),
+            (2, 1) => StringStart::Plain(u64::from_be_bytes(*self.0.array()?)),
+            (3, 0) => StringStart::Number(i8::from_le_bytes(*self.0.array()?).into()),
+            (3, 1) => StringStart::Number(i16::from_le_bytes(*self.0.array()?).into()),
+            (3, 2) => StringStart::Number(i32::from_le_bytes(*self.0.array()?).into()),
             (3, 3) => StringStart::Compressed { packed: self.length()?, unpacked: self.length()? },
             _ => return Err(DecodeError::Corrupt),
         })
@@ -222,27 +203,24 @@ impl<'a> Source for Reader<'a> {
 
     fn double(&mut self) -> Result<f64, DecodeError> {
         self.expect(DOUBLE)?;
-        self.bytes().map(f64::from_le_bytes)
+        self.0.f64()
     }
 
     fn string(&mut self) -> Result<Cow<'a, [u8]>, DecodeError> {
         self.expect(STRING)?;
         match self.start()? {
-            StringStart::Plain(length) => self.take(length).map(Cow::Borrowed),
+            StringStart::Plain(length) => self.0.take(length).map(Cow::Borrowed),
             StringStart::Number(number) => Ok(Cow::Owned(number.to_string().into_bytes())),
-            StringStart::Compressed { packed, unpacked } => unpack(self.take(packed)?, unpacked).map(Cow::Owned),
+            StringStart::Compressed { packed, unpacked } => unpack(self.0.take(packed)?, unpacked).map(Cow::Owned),
         }
     }
 
     fn has_string_next(&self) -> Option<bool> {
-        Some(Reader(self.0).length() == Ok(STRING))
+        Some(Reader(Fields(self.0.0)).length() == Ok(STRING))
     }
 
     fn array(&mut self, _bytes: u64) -> Result<Bytes, DecodeError> {
-        let string = self.string()?;
-        let mut array = Bytes::zeroed(string.len() as u64)?;
-        array.as_mut_slice().as_flattened_mut().copy_from_slice(&string);
-        Ok(array)
+        Ok(Bytes::copied(&self.string()?)?)
     }
 }
 
@@ -263,12 +241,12 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
     let unpacked = usize::try_from(unpacked).map_err(|_| DecodeError::Corrupt)?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(unpacked).map_err(|_| DecodeError::OutOfMemory)?;
-    let mut reader = Reader(packed);
-    while !reader.0.is_empty() {
-        let [control] = reader.bytes()?;
+    let mut fields = Fields(packed);
+    while !fields.0.is_empty() {
+        let control = fields.u8()?;
         let (code, high) = (control >> 5, control & 0x1f);
         if code == 0 {
-            let run = reader.take(u64::from(high) + 1)?;
+            let run = fields.take(usize::from(high) + 1)?;
             if run.len() > unpacked - bytes.len() {
                 return Err(DecodeError::Corrupt);
             }
@@ -277,11 +255,9 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
         }
         let mut length = usize::from(code) + 2;
         if code == 7 {
-            let [more] = reader.bytes()?;
-            length += usize::from(more);
+            length += usize::from(fields.u8()?);
         }
-        let [low] = reader.bytes()?;
-        let distance = (usize::from(high) << 8 | usize::from(low)) + 1;
+        let distance = (usize::from(high) << 8 | usize::from(fields.u8()?)) + 1;
         let start = bytes.len().checked_sub(distance).ok_or(DecodeError::Corrupt)?;
         if length > unpacked - bytes.len() {
             return Err(DecodeError::Corrupt);
@@ -349,7 +325,7 @@ mod tests {
             let mut writer = Writer { bytes: Vec::new(), failed: false };
             writer.length(length);
             assert_eq!(writer.bytes.len(), bytes, "{length}");
-            assert_eq!(Reader(&writer.bytes).length(), Ok(length));
+            assert_eq!(Reader(Fields(&writer.bytes)).length(), Ok(length));
         }
     }
 

@@ -156,9 +156,7 @@ impl Reading {
             return Err(DecodeError::Corrupt);
         }
         request(bytes, admit)?;
-        let mut array = Bytes::zeroed(bytes)?;
-        array.as_mut_slice().as_flattened_mut().copy_from_slice(fields.0);
-        let layer = BitLayer::from_stored(array, layer, items).ok_or(DecodeError::Corrupt)?;
+        let layer = BitLayer::from_stored(Bytes::copied(fields.0)?, layer, items).ok_or(DecodeError::Corrupt)?;
         self.layers.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
         self.layers.push(layer);
         Ok(())
@@ -213,8 +211,7 @@ impl StoredLayer {
     }
 }
 
-/// Decodes a payload of BF.LOAD. Calls `admit` with the bytes that the filter will take; `admit` may reject them. Bytes
-/// after the filter are ignored, as valkey-bloom does.
+/// Decodes a payload of BF.LOAD. Bytes after the filter are ignored, as valkey-bloom does.
 pub fn decode_payload(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let mut fields = Fields(payload);
     check_version(&mut fields)?;
@@ -223,7 +220,7 @@ pub fn decode_payload(payload: &[u8], admit: Admit<'_>) -> Result<Filter, Decode
     let is_random = fields.u8()?.into();
     let mut reading = Reading::new(fields.u64()?, expansion, rates, is_random)?;
     while !reading.is_complete() {
-        let length = usize::try_from(fields.u64()?).map_err(|_| DecodeError::Corrupt)?;
+        let length = fields.u64()?;
         let blob = fields.take(length)?;
         let items = fields.u64()?;
         let capacity = fields.u64()?;
@@ -233,10 +230,6 @@ pub fn decode_payload(payload: &[u8], admit: Admit<'_>) -> Result<Filter, Decode
 }
 
 /// Returns the payload of BF.LOAD for a filter, or `None` if it is no valkey filter, or too large for an argument.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if it cannot be allocated.
 pub fn encode_payload(filter: &Filter) -> Result<Option<Vec<u8>>, Error> {
     const START: usize = 30;
     const PER_LAYER: usize = 24 + BLOB_BYTES;

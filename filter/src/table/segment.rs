@@ -454,9 +454,7 @@ impl Segment {
     }
 
     pub(super) fn try_clone(&self) -> Result<Segment, Error> {
-        let mut copy = Segment { bytes: Bytes::zeroed(self.allocated() as u64)?, ..*self };
-        copy.bytes_mut().copy_from_slice(self.bytes());
-        Ok(copy)
+        Ok(Segment { bytes: Bytes::copied(self.bytes())?, ..*self })
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::header::Preamble;
-use super::section::{MAX_SECTIONS, OwnFilter, Section};
+use super::section::{MAX_SECTIONS, OwnFilter, OwnKind, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
@@ -29,9 +29,6 @@ use crate::kind::counting::{CountingFilter, Figures};
 use crate::kind::cuckoo::CuckooSpec;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::Payload;
-
-/// The maximum size of the records in bytes.
-pub(super) const MAX_RECORD_BYTES: usize = 32 + table::RECORD_BYTES;
 
 /// The figures of a kind of counting filters, as they are stored.
 pub(super) trait StoredFigures: Figures {
@@ -78,10 +75,6 @@ impl StoredFigures for CuckooFigures {
 }
 
 impl<F: StoredFigures> OwnFilter for CountingFilter<F> {
-    fn kind_number(&self) -> u8 {
-        F::KIND_NUMBER
-    }
-
     fn spec(&self) -> &OwnSpec {
         &self.spec
     }
@@ -106,23 +99,27 @@ impl<F: StoredFigures> OwnFilter for CountingFilter<F> {
     }
 }
 
-/// Decodes the record.
-pub(super) fn decode_records<F: StoredFigures>(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError>
+impl<F: StoredFigures> OwnKind for CountingFilter<F>
 where
     CountingFilter<F>: Contained,
 {
-    let &mut Preamble { spec, sections, ref mut fields } = preamble;
-    let [capacity, history] = [fields.u64()?, fields.u64()?];
-    let figures = F::decode(fields, spec.growth)?;
-    let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
-    if sections != 1 || !(1..=i64::MAX as u64).contains(&capacity) {
-        return Err(DecodeError::Corrupt);
+    const NUMBER: u8 = F::KIND_NUMBER;
+    const MAX_RECORD_BYTES: usize = 32 + table::RECORD_BYTES;
+
+    fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+        let &mut Preamble { spec, sections, ref mut fields } = preamble;
+        let [capacity, history] = [fields.u64()?, fields.u64()?];
+        let figures = F::decode(fields, spec.growth)?;
+        let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
+        if sections != 1 || !(1..=i64::MAX as u64).contains(&capacity) {
+            return Err(DecodeError::Corrupt);
+        }
+        Ok(Header {
+            memory: table.memory(),
+            has_chunks: [table.has_chunks(), false],
+            build: try_box(move || {
+                Ok(CountingFilter { spec, capacity, table: table.build()?, history, figures }.into_any()?)
+            })?,
+        })
     }
-    Ok(Header {
-        memory: table.memory(),
-        has_chunks: [table.has_chunks(), false],
-        build: try_box(move || {
-            Ok(CountingFilter { spec, capacity, table: table.build()?, history, figures }.into_any()?)
-        })?,
-    })
 }

@@ -19,7 +19,7 @@ use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::section::{OwnFilter, sections};
+use super::section::{OwnKind, sections};
 use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
@@ -83,15 +83,11 @@ impl Preamble<'_> {
 }
 
 /// Returns the header of a filter.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if it cannot be allocated.
-pub fn encode(filter: &dyn OwnFilter) -> Result<Vec<u8>, Error> {
+pub(super) fn encode<F: OwnKind>(filter: &F) -> Result<Vec<u8>, Error> {
     let mut header = try_vec(MAX_BYTES)?;
     let spec = filter.spec();
     header.extend_from_slice(MAGIC);
-    header.extend_from_slice(&[VERSION, filter.kind_number(), 0, 0, 0]);
+    header.extend_from_slice(&[VERSION, F::NUMBER, 0, 0, 0]);
     header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
     header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
     header.extend_from_slice(&spec.seed.to_le_bytes());

@@ -34,12 +34,14 @@ use super::{DumpChunk, HEADER_CURSOR, Header, LoadedChunk, Origin, Sink, Source}
 use crate::array::WORD;
 use crate::error::{DecodeError, Error};
 use crate::filter::Filter;
-use crate::kind::counting::figures::CuckooFigures;
+use crate::kind::NativeCuckooFilter;
+use crate::kind::counting::CountingFilter;
+use crate::kind::native::NativeFilter;
+use crate::kind::windowed::WindowedFilter;
 use crate::memory::{Admit, request, try_append};
 use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
-use counting::StoredFigures;
 use header::{CHECKSUM_BYTES, Preamble};
-use section::{MAX_SECTIONS, OwnFilter, Placed, each_part, section_mut, sections};
+use section::{MAX_SECTIONS, OwnFilter, OwnKind, Placed, each_part, section_mut, sections};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
@@ -58,18 +60,12 @@ pub(super) struct OwnFormat;
 type DecodeRecords = fn(&mut Preamble<'_>) -> Result<Header, DecodeError>;
 
 /// The kinds with this encoding: their numbers in a header, and how the rest of it is decoded.
-const KINDS: [(u8, DecodeRecords); 4] = [
-    kind(native::KIND_NUMBER, native::MAX_RECORD_BYTES, native::decode_records),
-    kind(<() as StoredFigures>::KIND_NUMBER, counting::MAX_RECORD_BYTES, counting::decode_records::<()>),
-    kind(CuckooFigures::KIND_NUMBER, counting::MAX_RECORD_BYTES, counting::decode_records::<CuckooFigures>),
-    kind(windowed::KIND_NUMBER, windowed::MAX_RECORD_BYTES, windowed::decode_records),
-];
+const KINDS: [(u8, DecodeRecords); 4] =
+    [kind::<NativeFilter>(), kind::<CountingFilter>(), kind::<NativeCuckooFilter>(), kind::<WindowedFilter>()];
 
-/// Returns a kind. Its records, those of all sections included, take at most `max_record_bytes` bytes in a header. Does
-/// not compile if that is more than a header can have.
-const fn kind(number: u8, max_record_bytes: usize, decode: DecodeRecords) -> (u8, DecodeRecords) {
-    assert!(max_record_bytes <= header::MAX_RECORD_BYTES, "a header without room for its records");
-    (number, decode)
+const fn kind<F: OwnKind>() -> (u8, DecodeRecords) {
+    const { assert!(F::MAX_RECORD_BYTES <= header::MAX_RECORD_BYTES, "a header without room for its records") }
+    (F::NUMBER, F::decode_records)
 }
 
 impl Format for OwnFormat {
@@ -132,7 +128,7 @@ fn padding(length: usize) -> usize {
     length.wrapping_neg() % WORD
 }
 
-impl<F: OwnFilter> Encoded for F {
+impl<F: OwnKind> Encoded for F {
     fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let mut first = header::encode(self)?;
         first.truncate(first.len().saturating_sub(CHECKSUM_BYTES));

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::blocks;
 use super::header::Preamble;
-use super::section::{MAX_SECTIONS, OwnFilter, Section};
+use super::section::{MAX_SECTIONS, OwnFilter, OwnKind, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
@@ -22,17 +22,7 @@ use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Payload, Table};
 
-/// The number of the kind in a header.
-pub(super) const KIND_NUMBER: u8 = 0;
-
-/// The maximum size of the records in bytes.
-pub(super) const MAX_RECORD_BYTES: usize = blocks::RECORD_BYTES + table::RECORD_BYTES;
-
 impl OwnFilter for NativeFilter {
-    fn kind_number(&self) -> u8 {
-        KIND_NUMBER
-    }
-
     fn spec(&self) -> &OwnSpec {
         &self.spec
     }
@@ -60,20 +50,25 @@ impl OwnFilter for NativeFilter {
     }
 }
 
-pub(super) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
-    let &mut Preamble { spec, sections, ref mut fields } = preamble;
-    let blocks = blocks::Record::decode(fields)?;
-    let table = match (sections, spec.growth) {
-        (1, _) => None,
-        (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, Payload::Nothing)?),
-        _ => return Err(DecodeError::Corrupt),
-    };
-    Ok(Header {
-        memory: blocks.memory().saturating_add(table.as_ref().map_or(0, table::Record::memory)),
-        has_chunks: [blocks.has_chunks(), table.as_ref().is_some_and(table::Record::has_chunks)],
-        build: try_box(move || {
-            let table = table.as_ref().map(table::Record::build_boxed).transpose()?;
-            Ok(NativeFilter { layer: blocks.build()?, spec, table }.into_any()?)
-        })?,
-    })
+impl OwnKind for NativeFilter {
+    const NUMBER: u8 = 0;
+    const MAX_RECORD_BYTES: usize = blocks::RECORD_BYTES + table::RECORD_BYTES;
+
+    fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+        let &mut Preamble { spec, sections, ref mut fields } = preamble;
+        let blocks = blocks::Record::decode(fields)?;
+        let table = match (sections, spec.growth) {
+            (1, _) => None,
+            (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, Payload::Nothing)?),
+            _ => return Err(DecodeError::Corrupt),
+        };
+        Ok(Header {
+            memory: blocks.memory().saturating_add(table.as_ref().map_or(0, table::Record::memory)),
+            has_chunks: [blocks.has_chunks(), table.as_ref().is_some_and(table::Record::has_chunks)],
+            build: try_box(move || {
+                let table = table.as_ref().map(table::Record::build_boxed).transpose()?;
+                Ok(NativeFilter { layer: blocks.build()?, spec, table }.into_any()?)
+            })?,
+        })
+    }
 }

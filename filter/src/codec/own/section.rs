@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use super::header::Preamble;
+use crate::codec::Header;
 use crate::error::{DecodeError, Error};
 use crate::memory::Admit;
 use crate::spec::OwnSpec;
@@ -11,9 +13,7 @@ use crate::spec::OwnSpec;
 pub(crate) const MAX_SECTIONS: usize = 2;
 
 /// A filter of our own, as it is stored.
-pub trait OwnFilter {
-    /// Returns the number of its kind in the header.
-    fn kind_number(&self) -> u8;
+pub(crate) trait OwnFilter {
     /// Returns its parameters.
     fn spec(&self) -> &OwnSpec;
     /// Appends the record of its kind to the header.
@@ -29,7 +29,7 @@ pub trait OwnFilter {
 /// A part of a filter that is stored by itself.
 ///
 /// A position in a section is a number of bytes in blocks, and a place among all paths in a table.
-pub trait Section {
+pub(crate) trait Section {
     /// Appends the record of the section in the [header](super::header): its parameters and counts.
     fn encode_record(&self, header: &mut Vec<u8>);
 
@@ -53,8 +53,19 @@ pub trait Section {
     fn merge(&mut self, content: &[u8], end: u64, admit: Admit<'_>) -> Result<bool, DecodeError>;
 }
 
+/// A kind of filters of our own.
+pub(super) trait OwnKind: OwnFilter {
+    /// The number of the kind in a header.
+    const NUMBER: u8;
+    /// The maximum size of the records in a header, those of all sections included, in bytes.
+    const MAX_RECORD_BYTES: usize;
+
+    /// Decodes the records of a header.
+    fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError>;
+}
+
 /// A chunk of a section.
-pub struct Part<'a> {
+pub(crate) struct Part<'a> {
     /// The content.
     pub content: Cow<'a, [u8]>,
     /// The position of its end.

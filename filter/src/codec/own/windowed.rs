@@ -21,7 +21,7 @@ use std::num::NonZeroU64;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::header::Preamble;
-use super::section::{MAX_SECTIONS, OwnFilter, Section};
+use super::section::{MAX_SECTIONS, OwnFilter, OwnKind, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
@@ -37,13 +37,6 @@ use crate::window::{MAX_SPAN, Window};
 const REFRESH: u8 = 1;
 const ROLLING: u8 = 2;
 
-/// The number of the kind in a header.
-pub(super) const KIND_NUMBER: u8 = 3;
-
-/// The maximum size of the records in bytes.
-pub(super) const MAX_RECORD_BYTES: usize =
-    SLICES_BYTES + MAX_SPAN as usize * SLICE_BYTES + MAX_SECTIONS * table::RECORD_BYTES;
-
 /// The size of the record of the slices without its slices.
 const SLICES_BYTES: usize = 64;
 
@@ -51,10 +44,6 @@ const SLICES_BYTES: usize = 64;
 const SLICE_BYTES: usize = (1 + TABLES) * size_of::<u64>();
 
 impl OwnFilter for WindowedFilter {
-    fn kind_number(&self) -> u8 {
-        KIND_NUMBER
-    }
-
     fn spec(&self) -> &OwnSpec {
         &self.spec
     }
@@ -93,49 +82,55 @@ impl OwnFilter for WindowedFilter {
     }
 }
 
-pub(super) fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
-    let &mut Preamble { spec, sections, ref mut fields } = preamble;
-    let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
-    let length = fields.u64()?;
-    let slices = fields.u8()?;
-    let flags = fields.u8()?;
-    let number = fields.u8()?;
-    fields.zeros(5)?;
-    let refresh = flags & REFRESH != 0;
-    let rolling = flags & ROLLING != 0;
-    let window = Window { length: NonZeroU64::new(length), slices, refresh, rolling }.checked();
-    let is_sound = flags <= REFRESH | ROLLING && !(rolling && spec.growth != Growth::Fixed);
-    let window = window.filter(|_| is_sound).ok_or(DecodeError::Corrupt)?;
-    let capacity = capacity.ok_or(DecodeError::Corrupt)?;
-    let [forgotten, latest] = [fields.u64()?, fields.u64()?];
-    let history = fields.u64()?;
-    let sweep_positions = [fields.u64()?, fields.u64()?];
-    if sweep_positions.iter().any(|&position| position >= END) {
-        return Err(DecodeError::Corrupt);
+impl OwnKind for WindowedFilter {
+    const NUMBER: u8 = 3;
+    const MAX_RECORD_BYTES: usize = SLICES_BYTES + MAX_SPAN as usize * SLICE_BYTES + MAX_SECTIONS * table::RECORD_BYTES;
+
+    fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError> {
+        let &mut Preamble { spec, sections, ref mut fields } = preamble;
+        let capacity = Some(fields.u64()?).filter(|capacity| (1..=i64::MAX as u64).contains(capacity));
+        let length = fields.u64()?;
+        let slices = fields.u8()?;
+        let flags = fields.u8()?;
+        let number = fields.u8()?;
+        fields.zeros(5)?;
+        let refresh = flags & REFRESH != 0;
+        let rolling = flags & ROLLING != 0;
+        let window = Window { length: NonZeroU64::new(length), slices, refresh, rolling }.checked();
+        let is_sound = flags <= REFRESH | ROLLING && !(rolling && spec.growth != Growth::Fixed);
+        let window = window.filter(|_| is_sound).ok_or(DecodeError::Corrupt)?;
+        let capacity = capacity.ok_or(DecodeError::Corrupt)?;
+        let [forgotten, latest] = [fields.u64()?, fields.u64()?];
+        let history = fields.u64()?;
+        let sweep_positions = [fields.u64()?, fields.u64()?];
+        if sweep_positions.iter().any(|&position| position >= END) {
+            return Err(DecodeError::Corrupt);
+        }
+        let decode_slice =
+            |_| Ok::<_, DecodeError>(Slice { until: fields.u64()?, items: [fields.u64()?, fields.u64()?] });
+        let remembered = try_collect((0..number).map(decode_slice))?;
+        let slices = Slices::restored(window, capacity, (forgotten, latest), &remembered)?;
+        let payload = Payload::Slice(Stamps { forgotten, span: window.span() });
+        let expected = table::Record::decode(fields, Growth::Fixed, payload)?;
+        let overflow = match (sections, spec.growth) {
+            (1, _) => None,
+            (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, payload)?),
+            _ => return Err(DecodeError::Corrupt),
+        };
+        let is_in_overflow = |slice: &Slice| slice.items[1] > 0;
+        if overflow.is_none() && remembered.iter().any(is_in_overflow) {
+            return Err(DecodeError::Corrupt);
+        }
+        Ok(Header {
+            memory: expected.memory().saturating_add(overflow.as_ref().map_or(0, table::Record::memory)),
+            has_chunks: [expected.has_chunks(), overflow.as_ref().is_some_and(table::Record::has_chunks)],
+            build: try_box(move || {
+                let slices = slices.try_clone()?;
+                let expected = expected.build()?;
+                let overflow = overflow.as_ref().map(table::Record::build_boxed).transpose()?;
+                let filter = WindowedFilter { spec, capacity, slices, expected, overflow, sweep_positions, history };
+                Ok(filter.into_any()?)
+            })?,
+        })
     }
-    let decode_slice = |_| Ok::<_, DecodeError>(Slice { until: fields.u64()?, items: [fields.u64()?, fields.u64()?] });
-    let remembered = try_collect((0..number).map(decode_slice))?;
-    let slices = Slices::restored(window, capacity, (forgotten, latest), &remembered)?;
-    let payload = Payload::Slice(Stamps { forgotten, span: window.span() });
-    let expected = table::Record::decode(fields, Growth::Fixed, payload)?;
-    let overflow = match (sections, spec.growth) {
-        (1, _) => None,
-        (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, payload)?),
-        _ => return Err(DecodeError::Corrupt),
-    };
-    let is_in_overflow = |slice: &Slice| slice.items[1] > 0;
-    if overflow.is_none() && remembered.iter().any(is_in_overflow) {
-        return Err(DecodeError::Corrupt);
-    }
-    Ok(Header {
-        memory: expected.memory().saturating_add(overflow.as_ref().map_or(0, table::Record::memory)),
-        has_chunks: [expected.has_chunks(), overflow.as_ref().is_some_and(table::Record::has_chunks)],
-        build: try_box(move || {
-            let slices = slices.try_clone()?;
-            let expected = expected.build()?;
-            let overflow = overflow.as_ref().map(table::Record::build_boxed).transpose()?;
-            let filter = WindowedFilter { spec, capacity, slices, expected, overflow, sweep_positions, history };
-            Ok(filter.into_any()?)
-        })?,
-    })
 }

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::layer::{LayerInfo, combine_bits};
-use crate::line::count_ones;
+use crate::line::{PAGE, count_ones, or};
 
 /// The number of items whose probes are prefetched at a time. 4 items already saturate the memory, and more overflow
 /// the processor's queues.
@@ -27,9 +27,6 @@ const AHEAD: usize = 4;
 
 /// The number of insertions between the prefetch of an item's memory and its insertion.
 pub(super) const INSERTS_AHEAD: usize = AHEAD;
-
-/// The size of a page. Unchanged pages are not written, so that a sparse filter stays sparse in memory.
-const PAGE: usize = 4096;
 
 /// A layer of bits, with its counts. `P` are the probes of an item.
 pub struct BitLayer<P> {
@@ -181,15 +178,7 @@ impl<P: Probes> BitLayer<P> {
     /// ORs `bits` into the layer from byte `offset` on. Returns whether the layer changed, or `None` if `bits` end
     /// beyond the layer.
     pub fn merge_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
-        let target = self.part(offset, bits.len())?;
-        let mut set = 0;
-        for (target, source) in target.chunks_mut(PAGE).zip(bits.chunks(PAGE)) {
-            if source.iter().any(|&byte| byte != 0) {
-                let before = count_ones(target);
-                target.iter_mut().zip(source).for_each(|(target, source)| *target |= source);
-                set += count_ones(target) - before;
-            }
-        }
+        let set = or(self.part(offset, bits.len())?, bits);
         self.set_bits += set;
         Some(set > 0)
     }

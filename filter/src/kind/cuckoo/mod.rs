@@ -1,4 +1,4 @@
-//! The cuckoo filter: RedisBloom's chain of [layers](crate::kind::cuckoo::layer) of fingerprints.
+//! The cuckoo filter: RedisBloom's chain of [layers](crate::kind::cuckoo::cuckoo_layer) of fingerprints.
 //!
 //! Each addition stores another copy of the item's fingerprint, in the newest layer that has room. If none has, a new
 //! layer is added. After many removals, the fingerprints of the newest layers move into older ones.
@@ -8,7 +8,7 @@ pub(crate) mod cuckoo_layer;
 use std::num::NonZeroU32;
 
 use super::{CreateParams, Insertion, KindFilter};
-use crate::array::{Mover, WORD};
+use crate::array::{Bytes, Mover, WORD};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
@@ -135,7 +135,7 @@ pub struct CuckooFilter {
 }
 
 impl CuckooFilter {
-    /// Creates a chain of one empty layer. Calls `admit` with the bytes that it will take; `admit` may reject them.
+    /// Creates a chain of one empty layer.
     pub fn create(params: &CreateParams, spec: CuckooSpec, admit: Admit<'_>) -> Result<CuckooFilter, Error> {
         let first = spec.first(params.capacity.get())?;
         let mut chain = CuckooFilter::from_layers(spec, Vec::new(), 0, 0);
@@ -282,9 +282,9 @@ impl CuckooFilter {
         true
     }
 
-    /// Returns true if there were enough removals since the last compaction to pay for another. There always are in a
-    /// filter that is not large and nearly empty, unless its header is forged: if it counts no items, each removal
-    /// would compact a full filter in vain.
+    /// Returns true if the removals since the last compaction pay for another one. Otherwise, each removal would
+    /// compact a full filter in vain if its forged header counts no items. A filter that is large and nearly empty waits
+    /// for more removals, and so does one whose newest layer has many items to try in many slots of older layers.
     fn may_compact(&self) -> bool {
         let Some((newest, older)) = self.layers.split_last() else { return false };
         let budget = self.removals.saturating_mul(STEPS_PER_REMOVAL).saturating_add(FREE_STEPS);
@@ -364,11 +364,11 @@ impl KindFilter for CuckooFilter {
     }
 
     fn try_clone(&self) -> Result<CuckooFilter, Error> {
-        let layers = try_collect(self.layers.iter().map(|layer| {
-            let mut copy = CuckooLayer::new(layer.spec())?;
-            copy.slots_mut().copy_from_slice(layer.slots());
-            Ok::<_, Error>(copy)
-        }))?;
+        let copy = |layer: &CuckooLayer| {
+            let slots = Bytes::copied(layer.slots())?;
+            CuckooLayer::from_slots(slots, layer.spec()).ok_or(Error::OutOfMemory)
+        };
+        let layers = try_collect(self.layers.iter().map(copy))?;
         Ok(CuckooFilter { layers: layers.into_boxed_slice(), ..*self })
     }
 

@@ -24,7 +24,7 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 use crate::layer::{LayerInfo, combine_bits};
-use crate::line::{Line, count_ones, or};
+use crate::line::{LINE, Line, count_ones, or};
 use crate::probe::{ItemBlocks, ProbePattern};
 use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE, WORDS_PER_LINE};
 use crate::spec::{Growth, OwnSpec};
@@ -323,10 +323,7 @@ impl BlockedLayer {
     ///
     /// Bits are never cleared, so chunks that arrive twice or late cannot cause false negatives.
     pub fn merge_part(&mut self, offset: usize, bits: &[u8]) -> Option<bool> {
-        let ((lines, words), (of_lines, of_words)) = divided(self.part(offset, bits.len())?, bits);
-        let in_lines: u64 = lines.iter_mut().zip(of_lines).map(|(target, source)| or(target, source)).sum();
-        let in_words: u64 = words.iter_mut().zip(of_words).map(|(target, source)| or(target, source)).sum();
-        let set = in_lines + in_words;
+        let set = or(self.part(offset, bits.len())?, bits);
         self.set_bits += set;
         Some(set > 0)
     }
@@ -337,9 +334,10 @@ impl BlockedLayer {
     /// Unlike `merge_part`, this does not read memory before writing, which saves one of two page faults a page: 12 MB
     /// take 1.3 ms instead of 4.4.
     pub fn load_part(&mut self, offset: usize, bits: &[u8]) -> Option<()> {
-        let ((lines, words), (of_lines, of_words)) = divided(self.part(offset, bits.len())?, bits);
-        words.copy_from_slice(of_words);
-        let mut set = count_ones(of_words.as_flattened());
+        let (lines, rest) = self.part(offset, bits.len())?.as_chunks_mut::<LINE>();
+        let (of_lines, of_rest) = bits.as_chunks();
+        rest.copy_from_slice(of_rest);
+        let mut set = count_ones(of_rest);
         for (target, source) in lines.iter_mut().zip(of_lines) {
             let in_line = count_ones(source);
             // Empty blocks are not written: the pages of a sparse filter stay untouched.
@@ -359,16 +357,4 @@ impl BlockedLayer {
         }
         self.bytes_mut().get_mut(offset..)?.get_mut(..length)
     }
-}
-
-/// Bytes, divided into cache lines and the words after them.
-type LinesAndWords<'a> = (&'a [Line], &'a [[u8; WORD]]);
-type LinesAndWordsMut<'a> = (&'a mut [Line], &'a mut [[u8; WORD]]);
-
-/// Divides two slices of equal length into cache lines and the words after them.
-fn divided<'a>(target: &'a mut [u8], source: &'a [u8]) -> (LinesAndWordsMut<'a>, LinesAndWords<'a>) {
-    debug_assert_eq!(target.len(), source.len());
-    let (lines, rest) = target.as_chunks_mut();
-    let (of_lines, of_rest) = source.as_chunks();
-    ((lines, rest.as_chunks_mut().0), (of_lines, of_rest.as_chunks().0))
 }
