@@ -1,25 +1,19 @@
-//! Memory that a caller may limit, and allocation that may fail.
+//! Memory that a caller may limit, and allocation that may fail. Whatever allocates returns [`Error::OutOfMemory`] if
+//! there is no memory.
 
 use crate::error::Error;
 
-/// Decides whether a filter may take this many more bytes, in addition to those admitted before.
+/// Decides whether a filter may take this many more bytes, in addition to those admitted before. A function with such a
+/// parameter calls it before it takes the bytes, and fails with [`Error::OutOfMemory`] if they are rejected.
 pub type Admit<'a> = &'a mut dyn FnMut(u64) -> bool;
 
-/// Asks for `bytes` more.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if they are rejected.
+/// Asks for `bytes` more, and fails if they are rejected.
 #[inline]
 pub(crate) fn request(bytes: u64, admit: Admit<'_>) -> Result<(), Error> {
     if admit(bytes) { Ok(()) } else { Err(Error::OutOfMemory) }
 }
 
 /// Returns an empty vector with room for `count` elements.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if the memory cannot be allocated.
 pub fn try_vec<T>(count: usize) -> Result<Vec<T>, Error> {
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory)?;
@@ -27,10 +21,6 @@ pub fn try_vec<T>(count: usize) -> Result<Vec<T>, Error> {
 }
 
 /// Returns a vector of all values, or the first error.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] also if the vector cannot be allocated.
 pub(crate) fn try_collect<T, E: From<Error>>(
     results: impl ExactSizeIterator<Item = Result<T, E>>,
 ) -> Result<Vec<T>, E> {
@@ -42,10 +32,6 @@ pub(crate) fn try_collect<T, E: From<Error>>(
 }
 
 /// Appends elements to a slice: all of them, or none.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if the memory cannot be allocated.
 pub(crate) fn try_extend<T>(
     slice: &mut Box<[T]>,
     new: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
@@ -60,11 +46,7 @@ pub(crate) fn try_extend<T>(
     room.map_err(|_| Error::OutOfMemory)
 }
 
-/// Appends parts to bytes.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if they cannot be allocated. The bytes are unchanged.
+/// Appends parts to bytes: all of them, or none.
 pub(crate) fn try_append(bytes: &mut Vec<u8>, parts: &[&[u8]]) -> Result<(), Error> {
     let length = parts.iter().map(|part| part.len()).sum();
     bytes.try_reserve(length).map_err(|_| Error::OutOfMemory)?;

@@ -78,8 +78,6 @@ impl Filter {
 #[doc(hidden)]
 impl Filter {
     /// Merges `sources`, at least one, into a new filter.
-    ///
-    /// Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn merged(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
         let sources = distinct(sources)?;
         let longest = longest(&sources).ok_or(MergeError::OutOfMemory)?;
@@ -89,8 +87,6 @@ impl Filter {
     }
 
     /// Merges `sources` into this filter. Returns true if it changed.
-    ///
-    /// Calls `admit` with the bytes that it will take in addition; `admit` may reject them.
     pub fn merge(&mut self, sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<bool, MergeError> {
         let sources = distinct(sources)?;
         check_mergeable(self.by_kind(), &sources, op)?;

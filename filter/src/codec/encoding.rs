@@ -15,8 +15,7 @@ pub(super) trait Format {
     /// The version of RDB values that is written. Later ones are rejected.
     const VERSION: u32;
 
-    /// Reads a filter from RDB values of a version, at most [`VERSION`](Self::VERSION). Calls `admit` with the bytes
-    /// that it will take; `admit` may reject them.
+    /// Reads a filter from RDB values of a version, at most [`VERSION`](Self::VERSION).
     fn read_rdb(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError>;
 
     /// Decodes and checks the header of a dump stream. Returns `None` if it is one of another encoding.

@@ -155,8 +155,7 @@ macro_rules! encodings {
                 }
             }
 
-            /// Reads a filter in a version of this encoding. Calls `admit` with the bytes that it will take; `admit`
-            /// may reject them.
+            /// Reads a filter in a version of this encoding.
             pub fn read(self, version: u64, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
                 let version = u32::try_from(version).ok().filter(|&version| version <= self.version());
                 let version = version.ok_or(DecodeError::NewerVersion)?;
@@ -217,10 +216,6 @@ pub fn write_rdb(filter: &Filter, sink: &mut dyn Sink) -> Result<(), Error> {
 }
 
 /// Returns the header of a dump stream.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if it cannot be allocated.
 pub fn encode_header(filter: &Filter) -> Result<Vec<u8>, Error> {
     for_each_kind!(filter.by_kind(), filter => filter.encode_header())
 }
@@ -273,10 +268,6 @@ pub fn dump(filter: &Filter) -> impl Iterator<Item = Result<DumpChunk<'_>, Error
 }
 
 /// Hands everything that distinguishes a filter to `add`: its header and its content. Bits are not copied.
-///
-/// # Errors
-///
-/// [`Error::OutOfMemory`] if there is no memory for the header or for a copy of a table's chunk.
 pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> {
     add(&encode_header(filter)?);
     for_each_kind!(filter.by_kind(), filter => filter.digest_content(&mut add))
@@ -285,8 +276,7 @@ pub fn digest(filter: &Filter, mut add: impl FnMut(&[u8])) -> Result<(), Error> 
 /// Loads a chunk into a filter that was built from the dump stream's header.
 ///
 /// Chunks of native filters are OR-ed in, or their entries added, on replicas too. Chunks of a counting filter, or of
-/// one that forgets, are rejected if either filter was written to after the header was encoded. Calls `admit` with the
-/// bytes that a table takes for the chunk; `admit` may reject them.
+/// one that forgets, are rejected if either filter was written to after the header was encoded.
 ///
 /// # Errors
 ///

@@ -8,9 +8,7 @@ use crate::hash::{Hash, Hasher};
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 use crate::kind::valkey::{SEED_BYTES, ValkeyFilter};
 use crate::kind::windowed::WindowedFilter;
-use crate::kind::{
-    self, AnyFilter, Contained, CreateParams, Insertion, Kind, KindFilter, NativeCuckooFilter, for_each_kind,
-};
+use crate::kind::{AnyFilter, Contained, CreateParams, Insertion, Kind, KindFilter, NativeCuckooFilter, for_each_kind};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{ErrorRate, InsertOptions, Parameters};
@@ -40,12 +38,12 @@ impl Filter {
         &mut self.0
     }
 
-    /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
+    /// Creates an empty filter.
     pub fn create(params: CreateParams, admit: Admit<'_>) -> Result<Filter, Error> {
-        kind::create(&params, admit).map(Filter)
+        params.create(admit).map(Filter)
     }
 
-    /// Returns an empty filter that can be merged with this one. `admit` is as for [`create`](Self::create).
+    /// Returns an empty filter that can be merged with this one.
     pub fn empty_like(&self, admit: Admit<'_>) -> Result<Filter, Error> {
         for_each_kind!(&self.0, filter => filter.empty_copy(admit)?.into_any()).map(Filter)
     }
@@ -93,8 +91,7 @@ impl Filter {
     }
 
     /// Inserts the items of `hashes` in order, and sets `new[i]` to whether item `i` was new. Unless `renewed` is
-    /// empty, sets `renewed[i]` if item `i` was present and its time was restarted. Calls `admit` with the bytes that
-    /// the filter will take in addition; `admit` may reject them. Fastest in [batches](HashedBatch).
+    /// empty, sets `renewed[i]` if item `i` was present and its time was restarted. Fastest in [batches](HashedBatch).
     ///
     /// # Errors
     ///

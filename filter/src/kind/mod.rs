@@ -45,18 +45,6 @@ pub struct CreateParams {
 }
 
 impl CreateParams {
-    /// Predicts the filter that would be created, with `items` distinct items that were counted as new. For a filter
-    /// with a window, `items` come in each window, in a steady stream; the filter also remembers the items of one more
-    /// slice.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Full`] if the filter does not grow and has no room for the items; [`Error::OutOfMemory`] or
-    /// [`Error::CannotGrow`] if no filter can hold them.
-    pub fn predict(&self, items: u64) -> Result<Prediction, Error> {
-        predict(self, items)
-    }
-
     /// Returns the parameters of a filter of our own.
     fn own(&self, seed: u64) -> OwnSpec {
         OwnSpec { seed, error_rate: self.error_rate, growth: self.growth }
@@ -133,19 +121,28 @@ macro_rules! kinds {
             }
         }
 
-        /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
-        pub(crate) fn create(params: &CreateParams, admit: Admit<'_>) -> Result<AnyFilter, Error> {
-            match params.kind {
-                $(KindParams::$kind { $($parameter),* } => {
-                    <$filter>::create(params, $($parameter,)* admit)?.into_any()
-                })*
+        impl CreateParams {
+            /// Predicts the filter that would be created, with `items` distinct items that were counted as new. For a
+            /// filter with a window, `items` come in each window, in a steady stream; the filter also remembers the
+            /// items of one more slice.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Full`] if the filter does not grow and has no room for the items; [`Error::OutOfMemory`] or
+            /// [`Error::CannotGrow`] if no filter can hold them.
+            pub fn predict(&self, items: u64) -> Result<Prediction, Error> {
+                match self.kind {
+                    $(KindParams::$kind { $($parameter),* } => <$filter>::predict(self, $($parameter,)* items),)*
+                }
             }
-        }
 
-        /// Predicts a filter: see [`CreateParams::predict`].
-        fn predict(params: &CreateParams, items: u64) -> Result<Prediction, Error> {
-            match params.kind {
-                $(KindParams::$kind { $($parameter),* } => <$filter>::predict(params, $($parameter,)* items),)*
+            /// Creates an empty filter.
+            pub(crate) fn create(&self, admit: Admit<'_>) -> Result<AnyFilter, Error> {
+                match self.kind {
+                    $(KindParams::$kind { $($parameter),* } => {
+                        <$filter>::create(self, $($parameter,)* admit)?.into_any()
+                    })*
+                }
             }
         }
 
@@ -273,8 +270,7 @@ pub trait KindFilter: Contained {
     fn parameters(&self) -> Parameters;
     /// Returns the hash function.
     fn hasher(&self) -> Hasher<'_>;
-    /// Returns an empty filter with the same parameters and shape. Calls `admit` with the bytes that it will take;
-    /// `admit` may reject them.
+    /// Returns an empty filter with the same parameters and shape.
     fn empty_copy(&self, admit: Admit<'_>) -> Result<Self, Error>;
     /// Returns a copy that shares nothing.
     fn try_clone(&self) -> Result<Self, Error>;

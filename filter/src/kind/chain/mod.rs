@@ -1,5 +1,5 @@
-//! A chain of [layers](bit_layer) of bits, which classic and valkey filters are. New items go into the newest layer. When
-//! it is full, a larger layer is added.
+//! A chain of [layers](bit_layer) of bits, which classic and valkey filters are. New items go into the newest layer.
+//! When it is full, a larger layer is added.
 
 pub(crate) mod bit_layer;
 pub(crate) mod probes;
@@ -59,7 +59,7 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
 }
 
 impl<S: ChainSpec> BitChain<S> {
-    /// Creates a chain of one empty layer. Calls `admit` with the bytes that it will take; `admit` may reject them.
+    /// Creates a chain of one empty layer.
     pub(super) fn with_spec(spec: S, params: &CreateParams, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
         let first = spec.first(params.capacity.get(), params.error_rate.get())?;
         let mut chain = BitChain::from_layers(spec, Vec::new());
@@ -95,16 +95,14 @@ impl<S: ChainSpec> BitChain<S> {
         })
     }
 
-    /// Returns a chain of empty layers that are like the first `num_layers` of this chain. `admit` is as for
-    /// [`with_spec`](Self::with_spec).
+    /// Returns a chain of empty layers that are like the first `num_layers` of this chain.
     fn empty_chain(&self, num_layers: usize, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
         let mut chain = BitChain::from_layers(self.spec, Vec::new());
         chain.ensure_layers_like(self, num_layers, admit)?;
         Ok(chain)
     }
 
-    /// Adds empty layers, like those of `other`, until there are at least `num_layers`. `admit` is as for
-    /// [`with_spec`](Self::with_spec).
+    /// Adds empty layers, like those of `other`, until there are at least `num_layers`.
     fn ensure_layers_like(&mut self, other: &BitChain<S>, num_layers: usize, admit: Admit<'_>) -> Result<(), Error> {
         match other.layers.get(self.layers.len()..num_layers) {
             None | Some([]) => Ok(()),
@@ -117,7 +115,7 @@ impl<S: ChainSpec> BitChain<S> {
         BitChain { layers: layers.into_boxed_slice(), spec }
     }
 
-    /// Adds a layer to a full chain. `admit` is as for [`with_spec`](Self::with_spec).
+    /// Adds a layer to a full chain.
     fn grow(&mut self, admit: Admit<'_>) -> Result<(), Error> {
         let newest = self.layers.last().ok_or(Error::OutOfMemory)?.spec();
         let next = self.spec.next(&newest, self.layers.len())?;

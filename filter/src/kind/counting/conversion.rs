@@ -33,8 +33,7 @@ const SLOTS_PER_BUFFERED: u64 = 64;
 const MIN_BUFFERED: u64 = 1 << 15;
 
 impl NativeCuckooFilter {
-    /// Converts a cuckoo filter. The new filter grows, with an expansion of 1 if the cuckoo filter did not. Calls
-    /// `admit` with the bytes that it takes, as they become known; `admit` may reject them.
+    /// Converts a cuckoo filter. The new filter grows, with an expansion of 1 if the cuckoo filter did not.
     ///
     /// # Errors
     ///

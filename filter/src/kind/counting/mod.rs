@@ -40,8 +40,7 @@ pub trait Figures: Copy + 'static {
 }
 
 impl CountingFilter {
-    /// Creates an empty filter. It allocates memory when items are added. Calls `admit` with the bytes that it takes;
-    /// `admit` may reject them.
+    /// Creates an empty filter. It allocates memory when items are added.
     pub fn create(params: &CreateParams, seed: u64, admit: Admit<'_>) -> Result<CountingFilter, Error> {
         CountingFilter::with_figures(params.own(seed), params.capacity.get(), (), admit)
     }

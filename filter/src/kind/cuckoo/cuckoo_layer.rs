@@ -88,10 +88,6 @@ pub struct Vacancies(Vec<u16>);
 
 impl Vacancies {
     /// Returns the vacancies of layers of this size, before they are known.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`]
     pub fn new(spec: CuckooLayerSpec) -> Result<Vacancies, Error> {
         let mut first = try_vec(spec.buckets as usize)?;
         first.resize(spec.buckets as usize, 0);

@@ -1,4 +1,4 @@
-//! The native filter: [blocks of bits](crate::kind::native::layer) for the items that it was created for, and a
+//! The native filter: [blocks of bits](crate::kind::native::blocked_layer) for the items that it was created for, and a
 //! [quotient table](crate::table) for all others.
 //!
 //! Blocks have the fastest look-ups, but their size must be chosen for a number of items. The table takes all further
@@ -30,7 +30,7 @@ pub struct NativeFilter {
 }
 
 impl NativeFilter {
-    /// Creates an empty filter. Calls `admit` with the bytes that it will take; `admit` may reject them.
+    /// Creates an empty filter.
     pub fn create(params: &CreateParams, seed: u64, admit: Admit<'_>) -> Result<NativeFilter, Error> {
         let (spec, capacity) = (params.own(seed), params.capacity.get());
         NativeFilter::of_shape(spec, BlockedSpec::new(&spec, capacity)?, admit)
@@ -89,8 +89,7 @@ impl NativeFilter {
         self.layer.spec().capacity.max(self.layer.items())
     }
 
-    /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Calls `admit` with the bytes that the
-    /// filter will take in addition; `admit` may reject them.
+    /// Inserts items in order, and sets `new[i]` to whether item `i` was new.
     ///
     /// Not inlined: with all kinds in one function, more registers are spilled. It has fewer parameters than
     /// `insert_hashes`, which saves instructions.

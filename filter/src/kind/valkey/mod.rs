@@ -129,7 +129,7 @@ impl ChainSpec for ValkeySpec {
 }
 
 impl ValkeyFilter {
-    /// Creates a chain of one empty layer. Calls `admit` with the bytes that it will take; `admit` may reject them.
+    /// Creates a chain of one empty layer.
     pub fn create(
         params: &CreateParams,
         seed: [u8; SEED_BYTES],

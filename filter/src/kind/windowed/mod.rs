@@ -51,8 +51,7 @@ pub struct WindowedFilter {
 }
 
 impl WindowedFilter {
-    /// Creates an empty filter. The first addition allocates its memory. Calls `admit` with the bytes that it takes;
-    /// `admit` may reject them.
+    /// Creates an empty filter. The first addition allocates its memory.
     pub fn create(params: &CreateParams, seed: u64, window: Window, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
         let (spec, capacity) = (params.own(seed), params.capacity.get());
         let slices = Slices::new(window, capacity)?;
