@@ -280,18 +280,4 @@ mod tests {
         );
         assert_eq!(hash.probes_below(17 * 64).take(7).collect::<Vec<_>>(), [314, 618, 1039, 648, 154, 1086, 328]);
     }
-
-    #[test]
-    fn every_block_is_as_likely_as_any_other() {
-        // Chi-squared over the blocks of 200,000 items, each in three of 12 blocks, 11 degrees of freedom.
-        let shape = BlockShape { blocks: 12, words: WORDS_PER_LINE, blocks_per_item: 3, probes: 3 };
-        let mut counts = [0f64; 12];
-        for item in 0u32..200_000 {
-            blocks_of(Hash::xxh3(&item.to_le_bytes(), 1), shape).for_each(|block| counts[block] += 1.0);
-        }
-        let expected = 200_000.0 * 3.0 / 12.0;
-        let chi: f64 = counts.iter().map(|count| (count - expected) * (count - expected) / expected).sum();
-        // The 99.9999th percentile of chi-squared with 11 degrees of freedom is 47.4.
-        assert!(chi < 47.4, "{chi} {counts:?}");
-    }
 }

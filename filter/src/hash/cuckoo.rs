@@ -79,28 +79,7 @@ fn path(fingerprint: u8, bucket: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
-
-    /// Otherwise, a converted filter would lose items, or find more than the layer did.
-    #[test]
-    fn the_bits_of_a_path_stand_for_what_a_layer_stores_and_for_nothing_else() {
-        for log_buckets in [0, 1, 2, 3, 7, 9] {
-            let mask = (1 << log_buckets) - 1;
-            let (mut stored_as, mut stands_for) = (HashMap::new(), HashMap::new());
-            for fingerprint in 1..=FINGERPRINTS as u8 {
-                for bucket in 0..=mask {
-                    let other = other_bucket(bucket, fingerprint) & mask;
-                    let stored = (fingerprint, bucket.min(other), bucket.max(other));
-                    let (hash, length) = Hash::of_stored(fingerprint, bucket, log_buckets);
-                    let bits = (hash.first >> (u64::BITS - length), length);
-                    assert_eq!(*stored_as.entry(stored).or_insert(bits), bits, "{stored:?} of {log_buckets}");
-                    assert_eq!(*stands_for.entry(bits).or_insert(stored), stored, "{bits:x?} of {log_buckets}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn what_a_layer_stores_begins_the_path_of_the_item() {

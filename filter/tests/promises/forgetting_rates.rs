@@ -1,9 +1,9 @@
 //! Measures the false-positive rates and the memory of filters that forget. [`rates`](crate::rates) explains the bound.
 
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, KindParams, OnDuplicate, Window};
+use oxbloom_filter::internals::{Growth, InsertOptions, KindParams, OnDuplicate, Window};
 
-use crate::model::{by, params};
+use crate::model::{by, create, params_of};
 use crate::rates::{Fresh, Measurement, lookups_for, most_by_chance};
 
 /// The length of all windows here, in milliseconds, and the start time.
@@ -11,8 +11,7 @@ const LENGTH: u64 = 3_600_000;
 const START: u64 = 1_600_000_000_123;
 
 fn windowed(error_rate: f64, capacity: u64, growth: Growth, window: Window, seed: u64) -> Filter {
-    let kind = KindParams::Windowed { seed, window };
-    Filter::create(CreateParams { kind, ..params(error_rate, capacity, growth, seed) }, &mut |_| true).unwrap()
+    create(params_of(KindParams::Windowed { seed, window }, error_rate, capacity, growth))
 }
 
 fn window(slices: u8, refresh: bool) -> Window {
@@ -89,34 +88,6 @@ fn the_error_rate_holds_after_every_history() {
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
-}
-
-#[test]
-fn the_memory_of_a_steady_stream_stays_within_stated_ratios_to_a_plain_filter() {
-    const CAPACITY: u64 = 400_000;
-    for (rate, most) in [(0.01, 1.8), (0.001, 1.5)] {
-        let plain = Filter::new(rate, CAPACITY).unwrap().memory_usage() as f64;
-        for (growth, refresh) in [(Growth::Fixed, false), (by(2), false), (Growth::Fixed, true), (by(2), true)] {
-            let mut filter = windowed(rate, CAPACITY, growth, window(8, refresh), 7);
-            let (mut fresh, mut largest) = (Fresh::default(), 0);
-            for step in 0..240 {
-                // At the end of a slice, the filter remembers the items of a window, a slice and a step. With
-                // `CAPACITY / 80` items per step, these would be more than it has room for.
-                let (per_step, now) = (CAPACITY / 82, START + step * LENGTH / 80);
-                add(&mut filter, &mut fresh, per_step, now);
-                // Some items come again.
-                let mut again = Fresh::starting_at(fresh.drawn().saturating_sub(3 * per_step));
-                add(&mut filter, &mut again, per_step, now);
-                largest = largest.max(filter.memory_usage());
-            }
-            let times = largest as f64 / plain;
-            println!(
-                "{rate} {growth:?} refresh {refresh}: {times:.3} times a plain filter, {} layers",
-                filter.num_layers()
-            );
-            assert!(times <= most && filter.num_layers() == 1, "{rate} {growth:?} refresh {refresh}: {times}");
-        }
-    }
 }
 
 /// Returns the rows of the table in docs/forgetting.md: the number of slices, and the bits of an item at 1 % and 0.1 %.

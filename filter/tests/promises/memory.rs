@@ -2,16 +2,12 @@
 
 use std::alloc::{GlobalAlloc, Layout as Allocation, System};
 use std::cell::Cell;
-use std::num::NonZeroU64;
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Header, Origin};
-use oxbloom_filter::internals::{
-    AnyFilter, CreateParams, CuckooSpec, ErrorRate, FIXED_SEED, Growth, InsertOptions, Kind, KindParams, MergeOp,
-    OnDuplicate, Window, classic,
-};
+use oxbloom_filter::internals::{AnyFilter, CreateParams, Growth, InsertOptions, Kind, MergeOp, OnDuplicate, classic};
 
-use crate::model::{by, chunks, filter, item, memory_when_aligned, params, read_from_file, whole};
+use crate::model::{CLASSIC, by, chunks, create, filter, item, memory_when_aligned, params_of, read_from_file, whole};
 use crate::recorded;
 
 /// A classic filter takes as much memory as RedisBloom's: `tests/oracle` compares them.
@@ -20,9 +16,7 @@ fn a_growing_filter_takes_no_more_than_redisbloom_and_a_fixed_one_at_most_2_perc
     for error_rate in [0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4, 1e-5, 1e-6, 1e-9] {
         for capacity in (1..600).chain((600..=10_000).step_by(97)).chain([100_000, 1_000_000, 100_000_000]) {
             let taken = |growth: Growth| {
-                let classic = KindParams::Classic { stored_expansion: 2 };
-                let theirs = CreateParams { kind: classic, ..params(error_rate, capacity, growth, 1) };
-                let theirs = Filter::create(theirs, &mut |_| true).unwrap().memory_usage();
+                let theirs = create(params_of(CLASSIC, error_rate, capacity, growth)).memory_usage();
                 [memory_when_aligned(&filter(error_rate, capacity, growth, 1)), theirs].map(|bytes| bytes as f64)
             };
             let [ours, theirs] = taken(by(2));
@@ -58,38 +52,17 @@ fn an_addition_without_memory_leaves_no_part_of_a_table() {
     }
 }
 
-/// Returns the parameters of filters of all kinds.
-fn all_kinds() -> Vec<CreateParams> {
-    let window = |length, rolling| KindParams::Windowed {
-        seed: 7,
-        window: Window { length: NonZeroU64::new(length), slices: 4, refresh: false, rolling },
-    };
-    let [native, counting] = [KindParams::Native { seed: 7 }, KindParams::Counting { seed: 7 }];
-    let classic = KindParams::Classic { stored_expansion: 2 };
-    let valkey = KindParams::Valkey { seed: FIXED_SEED, tightening: ErrorRate::new(0.5).unwrap() };
-    let spec = CuckooSpec::new(by(2), 2, 20).unwrap();
-    let kinds = [
-        (100, by(2), native),
-        (200_000, Growth::Fixed, native),
-        (100, by(2), counting),
-        (200_000, Growth::Fixed, counting),
-        (100, by(2), window(8000, false)),
-        (200_000, Growth::Fixed, window(8000, false)),
-        (1000, Growth::Fixed, window(0, true)),
-        (1000, Growth::Fixed, window(8000, true)),
-        (100, by(2), classic),
-        (100, by(2), valkey),
-        (128, by(2), KindParams::Cuckoo { spec }),
-        (128, by(2), KindParams::NativeCuckoo { seed: 7, spec }),
-    ];
-    let error_rate = ErrorRate::new(0.01).unwrap();
-    let params = |(capacity, growth, kind)| CreateParams {
-        error_rate,
-        capacity: NonZeroU64::new(capacity).unwrap(),
-        growth,
-        kind,
-    };
-    kinds.map(params).to_vec()
+/// Returns the parameters of filters of all kinds. Filters that are full at their capacity have room for all items of
+/// these tests.
+fn all_kinds() -> impl Iterator<Item = CreateParams> {
+    let all =
+        recorded::recorded().into_iter().filter(|(name, ..)| !name.ends_with("-empty") && !name.ends_with("-grown"));
+    all.map(|(name, params, _)| match params.growth {
+        Growth::Fixed if !name.starts_with("rolling") => {
+            CreateParams { capacity: 200_000.try_into().unwrap(), ..params }
+        }
+        _ => params,
+    })
 }
 
 /// The system's allocator, which counts the bytes that each thread holds.
@@ -249,8 +222,8 @@ fn a_filter_asks_for_all_memory_that_it_takes() {
 fn a_header_says_about_how_much_memory_the_filter_takes() {
     const SMALL: u64 = 4096;
     for params in all_kinds() {
-        for items in [0, 1, 1000, 20_000] {
-            let mut filter = Filter::create(params, &mut |_| true).unwrap();
+        for items in [0, 1, 1000, 20_000, 200_000] {
+            let mut filter = create(params);
             let options = InsertOptions { now: 1_000_000, ..InsertOptions::default() };
             let hashes: Vec<_> = (0..items).map(|number| filter.hash(&item(number))).collect();
             // As many items as fit.

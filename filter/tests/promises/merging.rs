@@ -1,22 +1,20 @@
 //! Merges: the items of the result, its counts, and the filters that cannot be merged.
 
-use std::num::NonZeroU64;
-
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Kind, KindParams, MergeOp, codec};
+use oxbloom_filter::internals::{Growth, Kind, KindParams, MergeOp, codec};
 use oxbloom_filter::{Error, Filter, MergeError, Mismatch};
 use proptest::prelude::*;
 
-use crate::model::{body, built, by, content_bytes, item, through_a_file, whole, with_checksum};
+use crate::model::{
+    CLASSIC, body, built, by, content_bytes, create, item, params_of, through_a_file, whole, with_checksum,
+};
 use crate::recorded;
 
 const NATIVE: KindParams = KindParams::Native { seed: 7 };
 const COUNTING: KindParams = KindParams::Counting { seed: 7 };
-const CLASSIC: KindParams = KindParams::Classic { stored_expansion: 2 };
 const KINDS: [KindParams; 3] = [NATIVE, COUNTING, CLASSIC];
 
 fn empty(error_rate: f64, capacity: u64, growth: Growth, kind: KindParams) -> Filter {
-    let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), NonZeroU64::new(capacity).unwrap());
-    Filter::create(CreateParams { error_rate, capacity, growth, kind }, &mut |_| true).unwrap()
+    create(params_of(kind, error_rate, capacity, growth))
 }
 
 fn add(filter: &mut Filter, mut numbers: impl Iterator<Item = u64>) {
@@ -169,31 +167,6 @@ fn grown_filters_of_any_sizes_are_merged() {
             assert_eq!(both.merge(&sources, MergeOp::Union, &mut |_| true), Ok(false));
             let copy = through_a_file(&both);
             assert!(whole(&copy) == whole(&both));
-        }
-    }
-}
-
-/// Merges counting filters that have grown to different sizes.
-#[test]
-fn counting_filters_of_any_sizes_are_merged() {
-    for (first, second) in [(10, 20_000), (20_000, 10), (5_000, 6_000), (0, 300), (300, 0)] {
-        let one = filled(COUNTING, by(2), (0..first).flat_map(|number| [number; 2]));
-        let other = filled(COUNTING, by(2), first / 2..first / 2 + second);
-        for mut both in [
-            merged(&[&one, &other], MergeOp::Union),
-            merged(&[&other, &one], MergeOp::Union),
-            merged_into(&one, &[&other], MergeOp::Union),
-        ] {
-            let held =
-                |number| 2 * u64::from(number < first) + u64::from((first / 2..first / 2 + second).contains(&number));
-            for number in 0..first + second {
-                assert!(count(&both, number) >= held(number), "{first} {second} {number}");
-            }
-            assert!(both.false_positive_rate() <= 0.01);
-            for number in (0..first + second).flat_map(|number| vec![number; held(number) as usize]) {
-                assert!(remove(&mut both, number), "{first} {second} {number}");
-            }
-            assert_eq!((both.len(), both.fill()), (0, 0.0));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Shared parts of the tests: filters with plain numbers as parameters, and copies through a file or a client.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use oxbloom_filter::internals::codec::chunk::{self, BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR};
 use oxbloom_filter::internals::codec::{self, Encoding, Origin, Sink, Source, packing};
@@ -11,21 +12,27 @@ use oxbloom_filter::internals::{
 use oxbloom_filter::{DecodeError, Error, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
+pub(crate) const CLASSIC: KindParams = KindParams::Classic { stored_expansion: 2 };
+
+pub(crate) fn params_of(kind: KindParams, error_rate: f64, capacity: u64, growth: Growth) -> CreateParams {
+    let (error_rate, capacity) = (ErrorRate::new(error_rate).unwrap(), capacity.try_into().unwrap());
+    CreateParams { error_rate, capacity, growth, kind }
+}
+
 pub(crate) fn params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
-    CreateParams {
-        error_rate: ErrorRate::new(error_rate).unwrap(),
-        capacity: capacity.try_into().unwrap(),
-        growth,
-        kind: KindParams::Native { seed },
-    }
+    params_of(KindParams::Native { seed }, error_rate, capacity, growth)
+}
+
+pub(crate) fn create(params: CreateParams) -> Filter {
+    Filter::create(params, &mut |_| true).unwrap()
 }
 
 pub(crate) fn filter(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
-    Filter::create(params(error_rate, capacity, growth, seed), &mut |_| true).unwrap()
+    create(params(error_rate, capacity, growth, seed))
 }
 
-pub(crate) fn by(expansion: u32) -> Growth {
-    Growth::By(expansion.try_into().unwrap())
+pub(crate) const fn by(expansion: u32) -> Growth {
+    Growth::By(NonZeroU32::new(expansion).unwrap())
 }
 
 /// Returns a filter as a native filter.
@@ -172,10 +179,7 @@ impl Source for File {
     }
 
     fn array(&mut self, _bytes: u64) -> Result<Bytes, DecodeError> {
-        let bytes = Source::string(self)?;
-        let mut array = Bytes::zeroed(bytes.len() as u64)?;
-        array.as_mut_slice().as_flattened_mut().copy_from_slice(&bytes);
-        Ok(array)
+        Ok(Bytes::copied(&Source::string(self)?)?)
     }
 }
 

@@ -10,7 +10,7 @@ use oxbloom_filter::internals::{
     CreateParams, CuckooSpec, ErrorRate, Growth, Hash, InsertOptions, KindParams, MergeOp, Window, with_each_version,
 };
 
-use crate::model::{by, item, read_values, values};
+use crate::model::{CLASSIC, by, create, item, params_of, read_values, values};
 
 /// Names, and what the recorded filters were created with. A name never gets another meaning.
 pub(crate) fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
@@ -19,16 +19,11 @@ pub(crate) fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
         window: Window { length: NonZeroU64::new(length), slices: 4, refresh, rolling },
     };
     let (native, counting) = (KindParams::Native { seed: 7 }, KindParams::Counting { seed: 7 });
-    let classic = KindParams::Classic { stored_expansion: 2 };
+    let classic = CLASSIC;
     let valkey = KindParams::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).unwrap() };
     let spec = CuckooSpec::new(by(2), 2, 20).unwrap();
     let (cuckoo, native_cuckoo) = (KindParams::Cuckoo { spec }, KindParams::NativeCuckoo { seed: 7, spec });
-    let params = |capacity, growth, kind| CreateParams {
-        error_rate: ErrorRate::new(0.01).unwrap(),
-        capacity: NonZeroU64::new(capacity).unwrap(),
-        growth,
-        kind,
-    };
+    let params = |capacity, growth, kind| params_of(kind, 0.01, capacity, growth);
     vec![
         ("native-empty", params(100, by(2), native), 0),
         ("native-small", params(100, by(2), native), 3),
@@ -56,7 +51,7 @@ pub(crate) fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
 }
 
 pub(crate) fn filled(params: CreateParams, items: u64) -> Filter {
-    let mut filter = Filter::create(params, &mut |_| true).unwrap();
+    let mut filter = create(params);
     for number in 0..items {
         let options = InsertOptions { now: 1_700_000_000_000 + number * 3, ..InsertOptions::default() };
         // Every third item is added twice.

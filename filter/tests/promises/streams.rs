@@ -1,12 +1,10 @@
 //! Dump streams and payloads, for all kinds of filters.
 
-use std::num::NonZeroU64;
-
 use oxbloom_filter::internals::codec::{self, Header, Loader, Origin, payload};
-use oxbloom_filter::internals::{CreateParams, CuckooSpec, ErrorRate, Growth, KindParams};
+use oxbloom_filter::internals::{CuckooSpec, Growth, KindParams};
 use oxbloom_filter::{DecodeError, Filter};
 
-use crate::model::{built, chunks, whole, with_checksum};
+use crate::model::{CLASSIC, built, chunks, create, params_of, whole, with_checksum};
 use crate::recorded;
 
 type Parts = Vec<(u64, Vec<u8>)>;
@@ -175,10 +173,7 @@ fn a_forged_payload_is_rejected_or_makes_a_sound_filter() {
 
 /// Returns a filter of a kind that has these bits or slots, in a layer that may be larger.
 fn with_content(kind: KindParams, content: &[u8]) -> Filter {
-    let capacity = NonZeroU64::new(content.len() as u64).unwrap();
-    let error_rate = ErrorRate::new(0.01).unwrap();
-    let params = CreateParams { error_rate, capacity, growth: Growth::Fixed, kind };
-    let mut filter = Filter::create(params, &mut |_| true).unwrap();
+    let mut filter = create(params_of(kind, 0.01, content.len() as u64, Growth::Fixed));
     let cursor = codec::HEADER_CURSOR + content.len() as u64;
     codec::load_chunk(&mut filter, cursor, content, Origin::Client, &mut |_| true).unwrap();
     filter
@@ -189,7 +184,6 @@ fn with_content(kind: KindParams, content: &[u8]) -> Filter {
 #[test]
 fn payloads_of_a_server_are_read() {
     let cuckoo = KindParams::Cuckoo { spec: CuckooSpec::new(Growth::Fixed, 2, 20).unwrap() };
-    let classic = KindParams::Classic { stored_expansion: 2 };
     // The literal bytes, a copy of them, a pattern that overlaps its own copy, and a copy from far back.
     let bytes: Vec<u8> = (0..600u32).map(|index| (index.wrapping_mul(0x9E37_79B1) >> 13) as u8).collect();
     let varied = [&bytes[..], &bytes[..300], &bytes[100..105].repeat(20), &[0; 3000], &bytes[500..512]].concat();
@@ -197,7 +191,7 @@ fn payloads_of_a_server_are_read() {
         ("digits-2", with_content(cuckoo, b"12")),
         ("digits-4", with_content(cuckoo, b"1234")),
         ("digits-8", with_content(cuckoo, b"12345678")),
-        ("compressed", with_content(classic, &varied)),
+        ("compressed", with_content(CLASSIC, &varied)),
     ] {
         let recorded = std::fs::read(recorded::folder().join(format!("{name}.dump"))).unwrap();
         assert!(payload::decode(&recorded, &mut |_| true).unwrap() == filter, "{name}");
@@ -245,8 +239,7 @@ fn filters_of_the_same_header_have_the_same_digest_only_if_they_have_the_same_co
     };
     let cuckoo = KindParams::Cuckoo { spec: CuckooSpec::new(Growth::Fixed, 2, 20).unwrap() };
     let of_kind = |kind| [with_content(kind, b"12"), with_content(kind, b"21")];
-    let classic = of_kind(KindParams::Classic { stored_expansion: 2 });
-    for [one, other] in [[native("1"), native("2")], classic, of_kind(cuckoo)] {
+    for [one, other] in [[native("1"), native("2")], of_kind(CLASSIC), of_kind(cuckoo)] {
         assert_eq!(codec::encode_header(&one).unwrap(), codec::encode_header(&other).unwrap());
         assert_eq!(digest(&one), digest(&one.clone()));
         assert_ne!(digest(&one), digest(&other));

@@ -1,7 +1,5 @@
 //! Valkey filters, beside the crates that valkey-bloom is made of: the same bits, the same payloads.
 
-use std::num::NonZeroU64;
-
 use bloomfilter::Bloom;
 use models::random::Random;
 use oxbloom_filter::internals::codec::payload as dump;
@@ -9,7 +7,9 @@ use oxbloom_filter::internals::codec::valkey::{decode_payload, encode_payload};
 use oxbloom_filter::internals::{CreateParams, ErrorRate, FIXED_SEED, Growth, KindParams, codec};
 use oxbloom_filter::{DecodeError, Error, Filter, Prediction};
 
-use crate::model::{built, by, insert_in_batches, item, read_values, through_a_client, through_a_file, values, whole};
+use crate::model::{
+    built, by, create, insert_in_batches, item, params_of, read_values, through_a_client, through_a_file, values, whole,
+};
 
 /// The seed 0, 1, …, 31.
 const SEED: [u8; 32] = {
@@ -42,16 +42,12 @@ impl Default for Given {
 impl Given {
     fn params(self) -> CreateParams {
         let Given { capacity, error_rate, tightening, expansion, seed } = self;
-        CreateParams {
-            error_rate: ErrorRate::new(error_rate).unwrap(),
-            capacity: NonZeroU64::new(capacity).unwrap(),
-            growth: if expansion == 0 { Growth::Fixed } else { by(expansion) },
-            kind: KindParams::Valkey { seed, tightening: ErrorRate::new(tightening).unwrap() },
-        }
+        let kind = KindParams::Valkey { seed, tightening: ErrorRate::new(tightening).unwrap() };
+        params_of(kind, error_rate, capacity, if expansion == 0 { Growth::Fixed } else { by(expansion) })
     }
 
     fn create(self) -> Filter {
-        Filter::create(self.params(), &mut |_| true).unwrap()
+        create(self.params())
     }
 
     /// Returns a filter with this many items.

@@ -35,8 +35,6 @@ pub(crate) type ClassicLayer = BitLayer<ClassicProbes>;
 
 impl ClassicFilter {
     /// Creates a chain of one empty layer. If it does not grow, it stores `stored_expansion`.
-    ///
-    /// Calls `admit` with the bytes that it will take; `admit` may reject them.
     pub fn create(params: &CreateParams, stored_expansion: u32, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
         BitChain::with_spec(ClassicSpec::new(params.growth, stored_expansion), params, admit)
     }
@@ -227,34 +225,3 @@ impl Probes for ClassicProbes {
 
 // An absent item takes about two probes a layer.
 const _: () = assert!(4 * ClassicSpec::MAX_LAYERS <= ClassicProbes::MAX_OF_LOOKUP as usize);
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn positions_are_exact(
-            first: u64,
-            second in prop_oneof![any::<u64>(), 0u64..10, Just(u64::MAX)],
-            divisor in prop_oneof![1..=MAX_BITS, 1u64..1000, (0u32..=60).prop_map(|bits| 1 << bits)],
-        ) {
-            let modulus = Modulus::new(divisor);
-            let mut probes = ClassicProbes::new(Hash { first, second }, modulus);
-            for probe in 0..64u64 {
-                let expected = first.wrapping_add(probe.wrapping_mul(second)) % divisor;
-                prop_assert_eq!(probes.next(modulus) as u64, expected);
-            }
-        }
-    }
-
-    #[test]
-    fn a_layer_holds_at_least_one_item() {
-        let spec = ClassicSpec { options: Options(Options::SIZED_BY_BITS | Options::WIDE_HASH), expansion: 2 };
-        // An item needs 14.4 bits.
-        assert_eq!(spec.layer(4, 0.001).map(|layer| layer.capacity), Ok(1));
-        assert_eq!(spec.layer(3, 0.001).map(|layer| layer.capacity), Err(Error::CannotGrow));
-    }
-}

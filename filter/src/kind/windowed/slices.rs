@@ -462,59 +462,18 @@ impl Slices {
 mod tests {
     use super::*;
 
-    /// Returns the slices of a filter that forgets by time and by number, with 5 items in a full slice.
-    fn rolling() -> Slices {
-        let window = Window { length: NonZeroU64::new(1000), slices: 4, refresh: true, rolling: true };
-        Slices::new(window, 20).expect("slices")
-    }
-
-    /// Adds an item at a time. Returns the slice that gets it.
-    fn add(slices: &mut Slices, clock: u64) -> u64 {
-        let Step { forgotten, slice } =
-            slices.step(slices.at(clock), None, slices.room().saturating_sub(1)).expect("a step");
-        slices.advance(clock, forgotten);
-        slices.add(slice, 0);
-        slice
-    }
-
-    /// Adds an item again, which moves from its slice to the newest.
-    fn renew(slices: &mut Slices, item: &mut u64) {
-        let from = std::mem::replace(item, add(slices, 5000));
-        slices.remove(from, 0);
-    }
-
     #[test]
     fn a_slice_begins_when_the_last_one_is_full_or_over() {
-        let mut slices = rolling();
-        let numbers: Vec<u64> = (0..12).map(|_| add(&mut slices, 5000)).collect();
-        assert_eq!(numbers, [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3]);
-        assert_eq!([5249, 5250, 5499, 5500].map(|clock| add(&mut slices, clock)), [3, 4, 4, 5]);
-    }
-
-    /// Renewed items leave one item in each full slice.
-    #[test]
-    fn the_newest_of_too_many_slices_gets_all_items() {
-        let mut slices = rolling();
-        let mut renewed: [u64; 4] = std::array::from_fn(|_| add(&mut slices, 5000));
-        for stays in 1..16 {
-            add(&mut slices, 5000);
-            for item in &mut renewed {
-                renew(&mut slices, item);
-            }
-            assert_eq!(slices.items(), [4 + stays, 0]);
-            assert_eq!(sum(slices.remembered()), slices.items());
-        }
-        assert_eq!(slices.remembered().len(), 1 + usize::from(slices.window().max_full_slices()));
-    }
-
-    #[test]
-    fn slices_that_renewed_items_have_left_are_forgotten() {
-        let mut slices = rolling();
-        let mut last = [0; 5];
-        for number in 0..200 {
-            renew(&mut slices, &mut last[number % 5]);
-            assert_eq!(slices.items(), [5.min(number as u64 + 1), 0]);
-            assert!(slices.remembered().len() <= 3, "{:?}", slices.remembered());
-        }
+        // A full slice has 5 items.
+        let window = Window { length: NonZeroU64::new(1000), slices: 4, refresh: true, rolling: true };
+        let mut slices = Slices::new(window, 20).expect("slices");
+        let mut add = |clock| {
+            let step = slices.step(slices.at(clock), None, slices.room().saturating_sub(1)).expect("a step");
+            slices.advance(clock, step.forgotten);
+            slices.add(step.slice, 0);
+            step.slice
+        };
+        assert_eq!([5000; 12].map(&mut add), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3]);
+        assert_eq!([5249, 5250, 5499, 5500].map(&mut add), [3, 4, 4, 5]);
     }
 }

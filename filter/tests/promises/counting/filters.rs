@@ -8,15 +8,15 @@ use oxbloom_filter::internals::{
     AnyFilter, CountingFilter, CreateParams, Growth, Hash, KindParams, OnDuplicate, codec,
 };
 
-use crate::model::{self, built, by, item, params};
+use crate::model::{self, built, by, create, item, params_of};
 use crate::rates::Fresh;
 
 pub(crate) fn counting_params(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> CreateParams {
-    CreateParams { kind: KindParams::Counting { seed }, ..params(error_rate, capacity, growth, seed) }
+    params_of(KindParams::Counting { seed }, error_rate, capacity, growth)
 }
 
 pub(crate) fn counting(error_rate: f64, capacity: u64, growth: Growth, seed: u64) -> Filter {
-    Filter::create(counting_params(error_rate, capacity, growth, seed), &mut |_| true).unwrap()
+    create(counting_params(error_rate, capacity, growth, seed))
 }
 
 pub(crate) fn counts(filter: &Filter) -> &CountingFilter {
@@ -90,13 +90,4 @@ pub(crate) fn grown() -> Filter {
 /// Builds an empty filter from the header of another.
 pub(crate) fn built_like(filter: &Filter) -> Filter {
     built(&codec::encode_header(filter).unwrap()).unwrap()
-}
-
-/// Returns a small filter with counts from 1 to 9. It grows if `growing` is true.
-pub(crate) fn small(growing: bool) -> Filter {
-    let mut filter = counting(0.3, 150, if growing { by(2) } else { Growth::Fixed }, 7);
-    for number in 0..100 {
-        (0..number % 9 + 1).for_each(|_| assert!(filter.insert(item(number)).is_ok()));
-    }
-    filter
 }

@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 
 use models::window::Answer;
-use oxbloom_filter::internals::{CreateParams, Growth, InsertOptions, Interrupted, KindParams, OnDuplicate, Window};
+use oxbloom_filter::internals::{Growth, InsertOptions, Interrupted, KindParams, OnDuplicate, Window};
 use oxbloom_filter::{Error, Filter};
 
-use crate::model::{item, params};
+use crate::model::{create, item, params_of};
 
 /// A time that is not a multiple of the usual lengths of slices.
 pub(crate) const START: u64 = 1_600_000_000_123;
@@ -19,8 +19,7 @@ pub(crate) fn window(length: u64, slices: u8) -> Window {
 }
 
 pub(crate) fn windowed(error_rate: f64, capacity: u64, growth: Growth, window: Window) -> Filter {
-    let kind = KindParams::Windowed { seed: 7, window };
-    Filter::create(CreateParams { kind, ..params(error_rate, capacity, growth, 7) }, &mut |_| true).unwrap()
+    create(params_of(KindParams::Windowed { seed: 7, window }, error_rate, capacity, growth))
 }
 
 pub(crate) fn contains(filter: &Filter, number: u64, now: u64) -> bool {

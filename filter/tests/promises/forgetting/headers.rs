@@ -2,51 +2,11 @@
 
 use models::window::Answer;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::codec::{self, Header, Origin};
+use oxbloom_filter::internals::codec::{Header, Origin};
 use oxbloom_filter::internals::{Growth, Window, limits};
 
 use crate::forgetting::filters::{EXACT, START, contains, insert, window, windowed};
 use crate::model::{body, by, through_a_client, through_a_file, whole, with_checksum};
-
-/// The maximum number of bytes that these tests allocate for a header.
-const MEMORY_LIMIT: u64 = 16 << 20;
-
-#[test]
-fn every_accepted_header_gives_a_working_filter() {
-    for window in
-        [window(1000, 8), Window { rolling: true, ..window(1000, 3) }, Window { rolling: true, ..window(0, 8) }]
-    {
-        let mut filter = windowed(0.01, 100, if window.rolling { Growth::Fixed } else { by(2) }, window);
-        insert(&mut filter, &(0..300).collect::<Vec<_>>(), START, None);
-        let sound = body(&filter);
-        for at in 0..sound.len() {
-            for value in [0, 1, 2, 7, 64, 127, 128, 254, 255, sound[at] ^ 1, sound[at].wrapping_add(1)] {
-                let mut header = sound.clone();
-                header[at] = value;
-                let header = with_checksum(&header);
-                let Ok(header) = Header::decode(&header, Origin::Client) else { continue };
-                if header.memory() > MEMORY_LIMIT {
-                    continue;
-                }
-                let mut filter = header.build().unwrap();
-                for now in [0, START, START + 500, START + 100_000, u64::MAX] {
-                    let answers = insert(&mut filter, &(0..20).collect::<Vec<_>>(), now, None);
-                    let there = |number: u64| contains(&filter, number, now) || window.rolling;
-                    assert!((0..20).all(|number| answers[number as usize].is_none() || there(number)), "{at} {value}");
-                    filter.false_positive_rate_at(now);
-                    filter.layers().for_each(drop);
-                }
-                let copy = through_a_file(&filter);
-                assert_eq!(whole(&copy), whole(&filter), "{at} {value}");
-                // These chunks may be rejected, but must not cause a panic.
-                for (cursor, data) in crate::model::chunks(&filter) {
-                    let mut other = header.build().unwrap();
-                    let _ = codec::load_chunk(&mut other, cursor, &data, Origin::Client, &mut |_| true);
-                }
-            }
-        }
-    }
-}
 
 /// Fills a window with as many slices as it can remember: first slices that end by time, and then full ones.
 fn spanning(window: Window) -> Filter {
