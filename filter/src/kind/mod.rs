@@ -132,7 +132,7 @@ macro_rules! kinds {
             /// [`Error::CannotGrow`] if no filter can hold them.
             pub fn predict(&self, items: u64) -> Result<Prediction, Error> {
                 match self.kind {
-                    $(KindParams::$kind { $($parameter),* } => <$filter>::predict(self, $($parameter,)* items),)*
+                    $(KindParams::$kind { $($parameter),* } => <$filter>::predict(self, ($($parameter,)*), items),)*
                 }
             }
 
@@ -140,7 +140,7 @@ macro_rules! kinds {
             pub(crate) fn create(&self, admit: Admit<'_>) -> Result<AnyFilter, Error> {
                 match self.kind {
                     $(KindParams::$kind { $($parameter),* } => {
-                        <$filter>::create(self, $($parameter,)* admit)?.into_any()
+                        <$filter>::create(self, ($($parameter,)*), admit)?.into_any()
                     })*
                 }
             }
@@ -265,6 +265,14 @@ pub trait KindFilter: Contained {
     const COUNTS: bool = false;
     /// The reason if filters of this kind cannot be merged. Others implement all methods about merges.
     const UNMERGED: Option<MergeError> = None;
+
+    /// The values of the parameters that only this kind has, in their order in [`KindParams`].
+    type Params;
+
+    /// Creates an empty filter.
+    fn create(params: &CreateParams, own: Self::Params, admit: Admit<'_>) -> Result<Self, Error>;
+    /// Predicts a filter: see [`CreateParams::predict`].
+    fn predict(params: &CreateParams, own: Self::Params, items: u64) -> Result<Prediction, Error>;
 
     /// Returns the parameters with which the filter was created.
     fn parameters(&self) -> Parameters;

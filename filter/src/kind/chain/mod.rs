@@ -39,6 +39,11 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     /// The reason if filters cannot be merged.
     const UNMERGED: Option<MergeError> = None;
 
+    /// The values of the parameters that only this kind has.
+    type Params;
+
+    /// Returns the parameters of a new chain.
+    fn new(params: &CreateParams, own: Self::Params) -> Self;
     /// Returns the hash function.
     fn hasher(&self) -> Hasher<'_>;
     /// Returns the width of the hash in bits.
@@ -59,42 +64,6 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
 }
 
 impl<S: ChainSpec> BitChain<S> {
-    /// Creates a chain of one empty layer.
-    pub(super) fn with_spec(spec: S, params: &CreateParams, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
-        let first = spec.first(params.capacity.get(), params.error_rate.get())?;
-        let mut chain = BitChain::from_layers(spec, Vec::new());
-        chain.append(std::iter::once(first), admit)?;
-        Ok(chain)
-    }
-
-    /// Predicts a filter with `items` items.
-    pub(super) fn predict_with(spec: S, params: &CreateParams, items: u64) -> Result<Prediction, Error> {
-        let mut layer = spec.first(params.capacity.get(), params.error_rate.get())?;
-        let probes = layer.probes;
-        let mut layers = 1;
-        let mut bytes = layer.bytes;
-        let mut left = items;
-        let mut log_negative = 0.0;
-        while left > layer.capacity {
-            log_negative += libm::log1p(-layer.false_positive_rate(layer.capacity));
-            left -= layer.capacity;
-            layer = spec.next(&layer, layers)?;
-            layers += 1;
-            bytes = bytes.saturating_add(layer.bytes);
-            if layers > S::MAX_LAYERS {
-                return Err(Error::CannotGrow);
-            }
-        }
-        log_negative += libm::log1p(-layer.false_positive_rate(left));
-        Ok(Prediction {
-            memory: bytes.saturating_add(overhead::<S>(layers) as u64),
-            false_positive_rate: -libm::expm1(log_negative),
-            is_estimate: false,
-            probes,
-            shape: None,
-        })
-    }
-
     /// Returns a chain of empty layers that are like the first `num_layers` of this chain.
     fn empty_chain(&self, num_layers: usize, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
         let mut chain = BitChain::from_layers(self.spec, Vec::new());
@@ -232,6 +201,44 @@ where
     BitChain<S>: Contained,
 {
     const UNMERGED: Option<MergeError> = S::UNMERGED;
+
+    type Params = S::Params;
+
+    fn create(params: &CreateParams, own: S::Params, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
+        let spec = S::new(params, own);
+        let first = spec.first(params.capacity.get(), params.error_rate.get())?;
+        let mut chain = BitChain::from_layers(spec, Vec::new());
+        chain.append(std::iter::once(first), admit)?;
+        Ok(chain)
+    }
+
+    fn predict(params: &CreateParams, own: S::Params, items: u64) -> Result<Prediction, Error> {
+        let spec = S::new(params, own);
+        let mut layer = spec.first(params.capacity.get(), params.error_rate.get())?;
+        let probes = layer.probes;
+        let mut layers = 1;
+        let mut bytes = layer.bytes;
+        let mut left = items;
+        let mut log_negative = 0.0;
+        while left > layer.capacity {
+            log_negative += libm::log1p(-layer.false_positive_rate(layer.capacity));
+            left -= layer.capacity;
+            layer = spec.next(&layer, layers)?;
+            layers += 1;
+            bytes = bytes.saturating_add(layer.bytes);
+            if layers > S::MAX_LAYERS {
+                return Err(Error::CannotGrow);
+            }
+        }
+        log_negative += libm::log1p(-layer.false_positive_rate(left));
+        Ok(Prediction {
+            memory: bytes.saturating_add(overhead::<S>(layers) as u64),
+            false_positive_rate: -libm::expm1(log_negative),
+            is_estimate: false,
+            probes,
+            shape: None,
+        })
+    }
 
     fn parameters(&self) -> Parameters {
         let (capacity, of_first) = self.layers.first().map_or((0, 0.0), |layer| {

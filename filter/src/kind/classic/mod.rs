@@ -18,8 +18,6 @@ use super::chain::spec::BitLayerSpec;
 use super::chain::{BitChain, ChainSpec};
 use crate::error::Error;
 use crate::hash::{Hash, Hasher};
-use crate::memory::Admit;
-use crate::prediction::Prediction;
 use crate::spec::Growth;
 
 /// `ln^2 2` and `ln 2` with RedisBloom's digits. One more digit would give different filters.
@@ -32,18 +30,6 @@ pub type ClassicFilter = BitChain<ClassicSpec>;
 
 /// A layer of a classic filter.
 pub(crate) type ClassicLayer = BitLayer<ClassicProbes>;
-
-impl ClassicFilter {
-    /// Creates a chain of one empty layer. If it does not grow, it stores `stored_expansion`.
-    pub fn create(params: &CreateParams, stored_expansion: u32, admit: Admit<'_>) -> Result<ClassicFilter, Error> {
-        BitChain::with_spec(ClassicSpec::new(params.growth, stored_expansion), params, admit)
-    }
-
-    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(params: &CreateParams, stored_expansion: u32, items: u64) -> Result<Prediction, Error> {
-        BitChain::predict_with(ClassicSpec::new(params.growth, stored_expansion), params, items)
-    }
-}
 
 /// The parameters that the layers of a classic filter share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,15 +76,6 @@ impl Options {
 }
 
 impl ClassicSpec {
-    /// Returns the parameters of a new filter. If it does not grow, it stores `stored_expansion`.
-    pub fn new(growth: Growth, stored_expansion: u32) -> ClassicSpec {
-        let options = Options::NOT_ROUNDED | Options::WIDE_HASH;
-        match growth {
-            Growth::Fixed => ClassicSpec { options: Options(options | Options::FIXED), expansion: stored_expansion },
-            Growth::By(expansion) => ClassicSpec { options: Options(options), expansion: expansion.get() },
-        }
-    }
-
     /// Returns a layer for `capacity` items with an error rate of its own.
     fn layer(&self, mut capacity: u64, error_rate: f64) -> Result<BitLayerSpec, Error> {
         if capacity == 0 || error_rate <= 0.0 {
@@ -147,6 +124,17 @@ impl ChainSpec for ClassicSpec {
     const FILTER_BYTES: usize = 32;
     /// As in RedisBloom.
     const LAYER_BYTES: usize = 64;
+
+    type Params = (u32,);
+
+    /// A filter that does not grow stores `stored_expansion`.
+    fn new(params: &CreateParams, (stored_expansion,): (u32,)) -> ClassicSpec {
+        let options = Options::NOT_ROUNDED | Options::WIDE_HASH;
+        match params.growth {
+            Growth::Fixed => ClassicSpec { options: Options(options | Options::FIXED), expansion: stored_expansion },
+            Growth::By(expansion) => ClassicSpec { options: Options(options), expansion: expansion.get() },
+        }
+    }
 
     #[inline]
     fn hasher(&self) -> Hasher<'_> {

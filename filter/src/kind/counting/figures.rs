@@ -5,12 +5,16 @@ use crate::error::Error;
 use crate::hash::Hasher;
 use crate::kind::CreateParams;
 use crate::kind::cuckoo::CuckooSpec;
-use crate::memory::Admit;
-use crate::prediction::Prediction;
 use crate::spec::OwnSpec;
 
 /// A counting filter that has none.
 impl Figures for () {
+    type Params = (u64,);
+
+    fn new(params: &CreateParams, (seed,): (u64,)) -> Result<(OwnSpec, u64, ()), Error> {
+        Ok((params.own(seed), params.capacity.get(), ()))
+    }
+
     fn cleared(self) {}
 
     fn count_removal(&mut self) {}
@@ -32,6 +36,16 @@ pub struct CuckooFigures {
 }
 
 impl Figures for CuckooFigures {
+    type Params = (u64, CuckooSpec);
+
+    /// The filter has room for as many items as the cuckoo filter would have slots. It grows as that one, which rounds
+    /// the expansion up: filters that were asked for the one or the other expansion are the same.
+    fn new(params: &CreateParams, (seed, spec): Self::Params) -> Result<(OwnSpec, u64, CuckooFigures), Error> {
+        let capacity = spec.first(params.capacity.get())?.checked_slots().ok_or(Error::OutOfMemory)?;
+        let own = OwnSpec { growth: spec.growth(), ..params.own(seed) };
+        Ok((own, capacity, CuckooFigures { spec, removals: 0, is_converted: false }))
+    }
+
     fn cleared(self) -> CuckooFigures {
         CuckooFigures { removals: 0, ..self }
     }
@@ -45,32 +59,7 @@ impl Figures for CuckooFigures {
     }
 }
 
-/// Returns the parameters of a filter. Its growth is that of the cuckoo filter, which rounds the expansion up: filters
-/// that were asked for the one or the other expansion are the same.
-fn own(params: &CreateParams, seed: u64, spec: CuckooSpec) -> OwnSpec {
-    OwnSpec { growth: spec.growth(), ..params.own(seed) }
-}
-
 impl CountingFilter<CuckooFigures> {
-    /// Creates an empty filter, as [`CountingFilter::create`] does. It has room for as many items as the cuckoo filter
-    /// would have slots.
-    pub fn create(
-        params: &CreateParams,
-        seed: u64,
-        spec: CuckooSpec,
-        admit: Admit<'_>,
-    ) -> Result<CountingFilter<CuckooFigures>, Error> {
-        let capacity = spec.first(params.capacity.get())?.checked_slots().ok_or(Error::OutOfMemory)?;
-        let figures = CuckooFigures { spec, removals: 0, is_converted: false };
-        CountingFilter::with_figures(own(params, seed, spec), capacity, figures, admit)
-    }
-
-    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(params: &CreateParams, seed: u64, spec: CuckooSpec, items: u64) -> Result<Prediction, Error> {
-        let capacity = spec.first(params.capacity.get())?.checked_slots().ok_or(Error::OutOfMemory)?;
-        CountingFilter::<CuckooFigures>::predict_at(own(params, seed, spec), capacity, items)
-    }
-
     /// Returns the figures of the cuckoo filter.
     pub fn figures(&self) -> &CuckooFigures {
         &self.figures

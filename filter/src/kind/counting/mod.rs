@@ -31,6 +31,11 @@ pub struct CountingFilter<F = ()> {
 /// What a counting filter stores besides its items: nothing, or the [figures](figures::CuckooFigures) of the cuckoo
 /// filter that it stands for.
 pub trait Figures: Copy + 'static {
+    /// The values of the parameters that only this kind has.
+    type Params;
+
+    /// Returns the parameters, the capacity and the figures of a new filter.
+    fn new(params: &CreateParams, own: Self::Params) -> Result<(OwnSpec, u64, Self), Error>;
     /// Returns the figures of a filter without items.
     fn cleared(self) -> Self;
     /// Counts a removal.
@@ -39,24 +44,7 @@ pub trait Figures: Copy + 'static {
     fn hasher(&self, seed: u64) -> Hasher<'static>;
 }
 
-impl CountingFilter {
-    /// Creates an empty filter. It allocates memory when items are added.
-    pub fn create(params: &CreateParams, seed: u64, admit: Admit<'_>) -> Result<CountingFilter, Error> {
-        CountingFilter::with_figures(params.own(seed), params.capacity.get(), (), admit)
-    }
-
-    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(params: &CreateParams, seed: u64, items: u64) -> Result<Prediction, Error> {
-        CountingFilter::<()>::predict_at(params.own(seed), params.capacity.get(), items)
-    }
-}
-
 impl<F: Figures> CountingFilter<F> {
-    fn with_figures(spec: OwnSpec, capacity: u64, figures: F, admit: Admit<'_>) -> Result<CountingFilter<F>, Error> {
-        let table = CountingFilter::<F>::new_table(&spec, capacity)?;
-        CountingFilter { spec, capacity, table, history: 0, figures }.admitted(admit)
-    }
-
     fn admitted(self, admit: Admit<'_>) -> Result<CountingFilter<F>, Error> {
         request(self.allocated() as u64, admit)?;
         Ok(self)
@@ -68,16 +56,6 @@ impl<F: Figures> CountingFilter<F> {
             Growth::Fixed => Table::fixed(capacity, rate, Payload::Count),
             Growth::By(_) => Table::growing(rate, Payload::Count),
         }
-    }
-
-    fn predict_at(spec: OwnSpec, capacity: u64, items: u64) -> Result<Prediction, Error> {
-        if spec.growth == Growth::Fixed && items > capacity {
-            return Err(Error::Full);
-        }
-        let mut table = Sample::new(CountingFilter::<F>::new_table(&spec, capacity)?, items)?;
-        table.fill(items)?;
-        let memory = table.allocated().saturating_add((size_of::<AnyFilter>() + size_of::<CountingFilter<F>>()) as u64);
-        Ok(Prediction::of_fingerprints(memory, table.false_positive_rate()))
     }
 
     /// Returns the table.
@@ -169,6 +147,26 @@ where
     CountingFilter<F>: Contained,
 {
     const COUNTS: bool = true;
+
+    type Params = F::Params;
+
+    /// The filter allocates memory when items are added.
+    fn create(params: &CreateParams, own: F::Params, admit: Admit<'_>) -> Result<CountingFilter<F>, Error> {
+        let (spec, capacity, figures) = F::new(params, own)?;
+        let table = CountingFilter::<F>::new_table(&spec, capacity)?;
+        CountingFilter { spec, capacity, table, history: 0, figures }.admitted(admit)
+    }
+
+    fn predict(params: &CreateParams, own: F::Params, items: u64) -> Result<Prediction, Error> {
+        let (spec, capacity, _) = F::new(params, own)?;
+        if spec.growth == Growth::Fixed && items > capacity {
+            return Err(Error::Full);
+        }
+        let mut table = Sample::new(CountingFilter::<F>::new_table(&spec, capacity)?, items)?;
+        table.fill(items)?;
+        let memory = table.allocated().saturating_add((size_of::<AnyFilter>() + size_of::<CountingFilter<F>>()) as u64);
+        Ok(Prediction::of_fingerprints(memory, table.false_positive_rate()))
+    }
 
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, None)

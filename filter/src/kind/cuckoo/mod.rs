@@ -135,35 +135,6 @@ pub struct CuckooFilter {
 }
 
 impl CuckooFilter {
-    /// Creates a chain of one empty layer.
-    pub fn create(params: &CreateParams, spec: CuckooSpec, admit: Admit<'_>) -> Result<CuckooFilter, Error> {
-        let first = spec.first(params.capacity.get())?;
-        let mut chain = CuckooFilter::from_layers(spec, Vec::new(), 0, 0);
-        chain.append(first, admit)?;
-        Ok(chain)
-    }
-
-    /// Predicts a filter with `items` items, which fill 95 % of the slots of a layer before the next is added.
-    pub fn predict(params: &CreateParams, spec: CuckooSpec, items: u64) -> Result<Prediction, Error> {
-        let mut layer = spec.first(params.capacity.get())?;
-        let mut memory = (size_of::<AnyFilter>() + size_of::<CuckooFilter>()) as u64;
-        let mut left = items as f64;
-        let mut log_negative = 0.0;
-        loop {
-            let slots = layer.checked_slots().ok_or(Error::OutOfMemory)?;
-            log_negative += spec.fill(&mut left, slots, LOAD);
-            memory = memory.saturating_add(slots).saturating_add(size_of::<CuckooLayer>() as u64);
-            if left < 1.0 {
-                break;
-            }
-            if spec.expansion == 0 {
-                return Err(Error::Full);
-            }
-            layer = spec.next(layer).ok_or(Error::CannotGrow)?;
-        }
-        Ok(Prediction::of_fingerprints(memory, -libm::expm1(log_negative)))
-    }
-
     /// Creates a chain from existing layers and counts.
     pub fn from_layers(spec: CuckooSpec, layers: Vec<CuckooLayer>, items: u64, removals: u64) -> CuckooFilter {
         CuckooFilter { layers: layers.into_boxed_slice(), spec, items, removals }
@@ -338,6 +309,36 @@ impl CuckooFilter {
 impl KindFilter for CuckooFilter {
     const COUNTS: bool = true;
     const UNMERGED: Option<MergeError> = Some(MergeError::MergedCuckoo);
+
+    type Params = (CuckooSpec,);
+
+    fn create(params: &CreateParams, (spec,): (CuckooSpec,), admit: Admit<'_>) -> Result<CuckooFilter, Error> {
+        let first = spec.first(params.capacity.get())?;
+        let mut chain = CuckooFilter::from_layers(spec, Vec::new(), 0, 0);
+        chain.append(first, admit)?;
+        Ok(chain)
+    }
+
+    /// Items fill 95 % of the slots of a layer before the next is added.
+    fn predict(params: &CreateParams, (spec,): (CuckooSpec,), items: u64) -> Result<Prediction, Error> {
+        let mut layer = spec.first(params.capacity.get())?;
+        let mut memory = (size_of::<AnyFilter>() + size_of::<CuckooFilter>()) as u64;
+        let mut left = items as f64;
+        let mut log_negative = 0.0;
+        loop {
+            let slots = layer.checked_slots().ok_or(Error::OutOfMemory)?;
+            log_negative += spec.fill(&mut left, slots, LOAD);
+            memory = memory.saturating_add(slots).saturating_add(size_of::<CuckooLayer>() as u64);
+            if left < 1.0 {
+                break;
+            }
+            if spec.expansion == 0 {
+                return Err(Error::Full);
+            }
+            layer = spec.next(layer).ok_or(Error::CannotGrow)?;
+        }
+        Ok(Prediction::of_fingerprints(memory, -libm::expm1(log_negative)))
+    }
 
     /// Returns the false-positive rate of a full layer, and the slots of the first.
     fn parameters(&self) -> Parameters {

@@ -30,46 +30,9 @@ pub struct NativeFilter {
 }
 
 impl NativeFilter {
-    /// Creates an empty filter.
-    pub fn create(params: &CreateParams, seed: u64, admit: Admit<'_>) -> Result<NativeFilter, Error> {
-        let (spec, capacity) = (params.own(seed), params.capacity.get());
-        NativeFilter::of_shape(spec, BlockedSpec::new(&spec, capacity)?, admit)
-    }
-
     fn of_shape(spec: OwnSpec, layer: BlockedSpec, admit: Admit<'_>) -> Result<NativeFilter, Error> {
         request(layer.shape.bytes(), admit)?;
         Ok(NativeFilter { layer: BlockedLayer::new(layer)?, spec, table: None })
-    }
-
-    /// Predicts a filter with `items` items. See [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(params: &CreateParams, seed: u64, items: u64) -> Result<Prediction, Error> {
-        let (spec, capacity) = (params.own(seed), params.capacity.get());
-        let layer = BlockedSpec::new(&spec, capacity)?;
-        let BlockShape { probes, .. } = layer.shape;
-        let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
-        let mut prediction = Prediction {
-            memory: layer.shape.bytes().saturating_add(size_of::<AnyFilter>() as u64),
-            false_positive_rate: of_layer,
-            is_estimate: false,
-            probes: probes.into(),
-            shape: Some(layer.shape),
-        };
-        let overflow_items = items.saturating_sub(capacity);
-        if overflow_items == 0 {
-            return Ok(prediction);
-        }
-        if spec.growth == Growth::Fixed {
-            return Err(Error::Full);
-        }
-        let table = Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?;
-        let mut table = Sample::new(table, overflow_items)?;
-        table.fill(overflow_items)?;
-        let of_table = table.false_positive_rate();
-        let memory = table.allocated().saturating_add(size_of::<Table>() as u64);
-        prediction.memory = prediction.memory.saturating_add(memory);
-        prediction.false_positive_rate = either(of_layer, of_table);
-        prediction.is_estimate = true;
-        Ok(prediction)
     }
 
     /// Returns the blocks.
@@ -154,6 +117,43 @@ impl NativeFilter {
 }
 
 impl KindFilter for NativeFilter {
+    type Params = (u64,);
+
+    fn create(params: &CreateParams, (seed,): (u64,), admit: Admit<'_>) -> Result<NativeFilter, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
+        NativeFilter::of_shape(spec, BlockedSpec::new(&spec, capacity)?, admit)
+    }
+
+    fn predict(params: &CreateParams, (seed,): (u64,), items: u64) -> Result<Prediction, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
+        let layer = BlockedSpec::new(&spec, capacity)?;
+        let BlockShape { probes, .. } = layer.shape;
+        let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
+        let mut prediction = Prediction {
+            memory: layer.shape.bytes().saturating_add(size_of::<AnyFilter>() as u64),
+            false_positive_rate: of_layer,
+            is_estimate: false,
+            probes: probes.into(),
+            shape: Some(layer.shape),
+        };
+        let overflow_items = items.saturating_sub(capacity);
+        if overflow_items == 0 {
+            return Ok(prediction);
+        }
+        if spec.growth == Growth::Fixed {
+            return Err(Error::Full);
+        }
+        let table = Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?;
+        let mut table = Sample::new(table, overflow_items)?;
+        table.fill(overflow_items)?;
+        let of_table = table.false_positive_rate();
+        let memory = table.allocated().saturating_add(size_of::<Table>() as u64);
+        prediction.memory = prediction.memory.saturating_add(memory);
+        prediction.false_positive_rate = either(of_layer, of_table);
+        prediction.is_estimate = true;
+        Ok(prediction)
+    }
+
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.layer.spec().capacity, None)
     }

@@ -22,8 +22,6 @@ use crate::kind::chain::bit_layer::BitLayer;
 use crate::kind::chain::probes::{MAX_BITS, Modulus, Probes};
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::chain::{BitChain, ChainSpec};
-use crate::memory::Admit;
-use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth};
 
 /// The number of bytes in a seed.
@@ -55,14 +53,6 @@ pub struct ValkeySpec {
 }
 
 impl ValkeySpec {
-    fn new(params: &CreateParams, seed: [u8; SEED_BYTES], tightening: ErrorRate) -> ValkeySpec {
-        let expansion = match params.growth {
-            Growth::Fixed => 0,
-            Growth::By(expansion) => expansion.get(),
-        };
-        ValkeySpec { seed, error_rate: params.error_rate, tightening, expansion }
-    }
-
     /// Returns the layer after `num_layers` others, with valkey-bloom's order of operations.
     fn layer(&self, capacity: u64, num_layers: usize) -> Result<BitLayerSpec, Error> {
         // Files hold signed capacities.
@@ -98,6 +88,16 @@ impl ChainSpec for ValkeySpec {
     /// The items of each full layer are its capacity. The union of two layers may have more, which no file can hold.
     const UNMERGED: Option<MergeError> = Some(MergeError::MergedValkey);
 
+    type Params = ([u8; SEED_BYTES], ErrorRate);
+
+    fn new(params: &CreateParams, (seed, tightening): Self::Params) -> ValkeySpec {
+        let expansion = match params.growth {
+            Growth::Fixed => 0,
+            Growth::By(expansion) => expansion.get(),
+        };
+        ValkeySpec { seed, error_rate: params.error_rate, tightening, expansion }
+    }
+
     #[inline]
     fn hasher(&self) -> Hasher<'_> {
         Hasher::Sip { seed: &self.seed }
@@ -129,26 +129,6 @@ impl ChainSpec for ValkeySpec {
 }
 
 impl ValkeyFilter {
-    /// Creates a chain of one empty layer.
-    pub fn create(
-        params: &CreateParams,
-        seed: [u8; SEED_BYTES],
-        tightening: ErrorRate,
-        admit: Admit<'_>,
-    ) -> Result<ValkeyFilter, Error> {
-        BitChain::with_spec(ValkeySpec::new(params, seed, tightening), params, admit)
-    }
-
-    /// Predicts a filter with `items` items.
-    pub fn predict(
-        params: &CreateParams,
-        seed: [u8; SEED_BYTES],
-        tightening: ErrorRate,
-        items: u64,
-    ) -> Result<Prediction, Error> {
-        BitChain::predict_with(ValkeySpec::new(params, seed, tightening), params, items)
-    }
-
     /// Returns the capacity of the filter after it has grown as far as it can in `max_memory` bytes.
     pub fn max_capacity(&self, max_memory: u64) -> u64 {
         match self.chain().last() {
@@ -248,7 +228,7 @@ mod tests {
             let growth = Growth::By(1.try_into().unwrap());
             let kind = KindParams::Valkey { seed: FIXED_SEED, tightening };
             let params = CreateParams { error_rate: rate, capacity: capacity.try_into().unwrap(), growth, kind };
-            let spec = ValkeySpec::new(&params, FIXED_SEED, tightening);
+            let spec = ValkeySpec::new(&params, (FIXED_SEED, tightening));
             let first = BitLayer::new(spec.layer(capacity, 0).unwrap()).unwrap();
             let filter = ValkeyFilter::from_layers(spec, vec![first]);
             for max_memory in (0..48).step_by(4).map(|bit| 12_345 << bit).chain([0, u64::MAX]) {

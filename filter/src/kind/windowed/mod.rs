@@ -51,48 +51,9 @@ pub struct WindowedFilter {
 }
 
 impl WindowedFilter {
-    /// Creates an empty filter. The first addition allocates its memory.
-    pub fn create(params: &CreateParams, seed: u64, window: Window, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
-        let (spec, capacity) = (params.own(seed), params.capacity.get());
-        let slices = Slices::new(window, capacity)?;
-        let [expected, _] = rates(&spec);
-        let table = first_table(expected, capacity, window)?;
-        WindowedFilter { spec, capacity, slices, expected: table, overflow: None, sweep_positions: [0; 2], history: 0 }
-            .admitted(admit)
-    }
-
     fn admitted(self, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
         request(self.allocated() as u64, admit)?;
         Ok(self)
-    }
-
-    /// Predicts a filter with a steady stream of `items` items per window. See
-    /// [`FilterBuilder::predict`](crate::FilterBuilder::predict).
-    pub fn predict(params: &CreateParams, seed: u64, window: Window, items: u64) -> Result<Prediction, Error> {
-        let (spec, capacity) = (params.own(seed), params.capacity.get());
-        let overflow_items = match spec.growth {
-            _ if window.rolling => 0,
-            Growth::Fixed if items > capacity => return Err(Error::Full),
-            Growth::Fixed | Growth::By(_) => items.saturating_sub(capacity),
-        };
-        let [rate_of_expected, rate_of_overflow] = rates(&spec);
-        let fill = |table, items: u64| {
-            let mut table = Sample::new(table, items)?;
-            table.stream(items, window.slices.into(), PLANNED_WINDOWS)?;
-            Ok::<_, Error>(table)
-        };
-        let expected = fill(first_table(rate_of_expected, capacity, window)?, items.min(capacity))?;
-        let mut memory =
-            (size_of::<AnyFilter>() + size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
-        memory = memory.saturating_add(expected.allocated());
-        let mut rate = expected.false_positive_rate();
-        if overflow_items > 0 {
-            let payload = Payload::Slice(Stamps { forgotten: 0, span: window.span() });
-            let overflow = fill(Table::growing(rate_of_overflow.max(MIN_ERROR_RATE), payload)?, overflow_items)?;
-            memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(overflow.allocated());
-            rate = either(rate, overflow.false_positive_rate());
-        }
-        Ok(Prediction::of_fingerprints(memory, rate))
     }
 
     /// Returns the slices.
@@ -256,6 +217,45 @@ impl WindowedFilter {
 
 impl KindFilter for WindowedFilter {
     const UNMERGED: Option<MergeError> = Some(MergeError::MergedWindows);
+
+    type Params = (u64, Window);
+
+    /// The first addition allocates the memory of the table.
+    fn create(params: &CreateParams, (seed, window): (u64, Window), admit: Admit<'_>) -> Result<WindowedFilter, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
+        let slices = Slices::new(window, capacity)?;
+        let [expected, _] = rates(&spec);
+        let table = first_table(expected, capacity, window)?;
+        WindowedFilter { spec, capacity, slices, expected: table, overflow: None, sweep_positions: [0; 2], history: 0 }
+            .admitted(admit)
+    }
+
+    fn predict(params: &CreateParams, (seed, window): (u64, Window), items: u64) -> Result<Prediction, Error> {
+        let (spec, capacity) = (params.own(seed), params.capacity.get());
+        let overflow_items = match spec.growth {
+            _ if window.rolling => 0,
+            Growth::Fixed if items > capacity => return Err(Error::Full),
+            Growth::Fixed | Growth::By(_) => items.saturating_sub(capacity),
+        };
+        let [rate_of_expected, rate_of_overflow] = rates(&spec);
+        let fill = |table, items: u64| {
+            let mut table = Sample::new(table, items)?;
+            table.stream(items, window.slices.into(), PLANNED_WINDOWS)?;
+            Ok::<_, Error>(table)
+        };
+        let expected = fill(first_table(rate_of_expected, capacity, window)?, items.min(capacity))?;
+        let mut memory =
+            (size_of::<AnyFilter>() + size_of::<WindowedFilter>() + Slices::new(window, capacity)?.allocated()) as u64;
+        memory = memory.saturating_add(expected.allocated());
+        let mut rate = expected.false_positive_rate();
+        if overflow_items > 0 {
+            let payload = Payload::Slice(Stamps { forgotten: 0, span: window.span() });
+            let overflow = fill(Table::growing(rate_of_overflow.max(MIN_ERROR_RATE), payload)?, overflow_items)?;
+            memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(overflow.allocated());
+            rate = either(rate, overflow.false_positive_rate());
+        }
+        Ok(Prediction::of_fingerprints(memory, rate))
+    }
 
     fn parameters(&self) -> Parameters {
         self.spec.parameters(self.capacity, Some(self.slices.window()))
