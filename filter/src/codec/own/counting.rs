@@ -16,8 +16,8 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::header::Preamble;
-use super::section::{MAX_SECTIONS, OwnFilter, OwnKind, Section};
+use super::header::{OwnKind, Preamble};
+use super::section::{MAX_SECTIONS, OwnFilter, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;

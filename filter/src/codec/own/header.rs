@@ -19,7 +19,8 @@ use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::section::{OwnKind, sections};
+use super::section::{OwnFilter, sections};
+use crate::codec::Header;
 use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
@@ -51,6 +52,17 @@ pub struct Preamble<'a> {
     pub sections: u32,
     /// The records.
     pub fields: Fields<'a>,
+}
+
+/// A kind of filters of our own, as headers tell it.
+pub(super) trait OwnKind: OwnFilter {
+    /// The number of the kind in a header.
+    const NUMBER: u8;
+    /// The maximum size of the records in a header, those of all sections included, in bytes.
+    const MAX_RECORD_BYTES: usize;
+
+    /// Decodes the records of a header.
+    fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError>;
 }
 
 /// Returns the header without its checksum, or `None` if the bytes are not one of our headers of any version.

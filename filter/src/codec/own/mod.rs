@@ -40,8 +40,8 @@ use crate::kind::native::NativeFilter;
 use crate::kind::windowed::WindowedFilter;
 use crate::memory::{Admit, request, try_append};
 use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
-use header::{CHECKSUM_BYTES, Preamble};
-use section::{MAX_SECTIONS, OwnFilter, OwnKind, Placed, each_part, section_mut, sections};
+use header::{CHECKSUM_BYTES, OwnKind, Preamble};
+use section::{MAX_SECTIONS, OwnFilter, Placed, each_part, section_mut, sections};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;

@@ -3,8 +3,6 @@
 
 use std::borrow::Cow;
 
-use super::header::Preamble;
-use crate::codec::Header;
 use crate::error::{DecodeError, Error};
 use crate::memory::Admit;
 use crate::spec::OwnSpec;
@@ -51,17 +49,6 @@ pub(crate) trait Section {
 
     /// Adds the content of a chunk that ends at `end`. Returns true if the section changed.
     fn merge(&mut self, content: &[u8], end: u64, admit: Admit<'_>) -> Result<bool, DecodeError>;
-}
-
-/// A kind of filters of our own.
-pub(super) trait OwnKind: OwnFilter {
-    /// The number of the kind in a header.
-    const NUMBER: u8;
-    /// The maximum size of the records in a header, those of all sections included, in bytes.
-    const MAX_RECORD_BYTES: usize;
-
-    /// Decodes the records of a header.
-    fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError>;
 }
 
 /// A chunk of a section.
