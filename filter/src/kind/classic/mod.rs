@@ -213,3 +213,16 @@ impl Probes for ClassicProbes {
 
 // An absent item takes about two probes a layer.
 const _: () = assert!(4 * ClassicSpec::MAX_LAYERS <= ClassicProbes::MAX_OF_LOOKUP as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_holds_at_least_one_item() {
+        let spec = ClassicSpec { options: Options(Options::SIZED_BY_BITS | Options::WIDE_HASH), expansion: 2 };
+        // An item needs 14.4 bits.
+        assert_eq!(spec.layer(4, 0.001).map(|layer| layer.capacity), Ok(1));
+        assert_eq!(spec.layer(3, 0.001).map(|layer| layer.capacity), Err(Error::CannotGrow));
+    }
+}
