@@ -187,6 +187,13 @@ mod tests {
     }
 
     #[test]
+    fn one_of_two_events_happens_unless_none_does() {
+        for (first, second) in [(0.0, 0.3), (0.5, 0.5), (0.9, 0.2), (1.0, 0.7)] {
+            assert_equal(either(first, second), 1.0 - (1.0 - first) * (1.0 - second));
+        }
+    }
+
+    #[test]
     fn an_extra_probe_is_one_of_a_block_with_more_probes() {
         for probes in 1..12 {
             for items in [1, 10, 60, 200] {
