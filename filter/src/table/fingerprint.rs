@@ -14,7 +14,7 @@
 
 use super::bits::MAX_WIDTH;
 use super::path::Path;
-use super::segment::{MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, SlotFormat, bytes_of_segment};
+use super::segment::{GROUP_QUOTIENTS, MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, SlotFormat, bytes_of_segment};
 
 /// The first level of a growing table: it has one pair of groups.
 pub(super) const FIRST_LEVEL: u32 = QUOTIENT_BITS + 1;
@@ -136,7 +136,12 @@ impl AddressSpace {
     }
 
     /// Returns the smallest space with at least this many quotients.
+    ///
+    /// If a part of a quotient is used, a larger part of its values are 0 and 1, which collide. It is one of many,
+    /// unless there are few, which then are whole.
     fn of(width: u32, quotients: f64) -> AddressSpace {
+        let is_few = quotients < f64::from(GROUP_QUOTIENTS);
+        let quotients = if is_few { libm::ceil(quotients) } else { quotients };
         let level = libm::ceil(libm::log2(quotients)).max(f64::from(QUOTIENT_BITS));
         let scale = libm::ceil(quotients / libm::exp2(level) * libm::exp2(64.0));
         let whole = scale >= libm::exp2(64.0);
