@@ -150,6 +150,8 @@ pub(crate) const AVX2: u8 = 3;
 #[inline(always)]
 pub(crate) fn version() -> u8 {
     match VERSION.load(Relaxed) {
+        // Most processors have this version, so it takes one comparison.
+        AVX2 => AVX2,
         UNKNOWN => choose(),
         version => version,
     }
