@@ -46,7 +46,7 @@ def test_update_adds_as_add_all_does():
     with pytest.raises(TypeError, match="index 1 must be str or bytes, not int"):
         filter.update(["last", 2])
     assert "last" in filter
-    full = BloomFilter(10)
+    full = BloomFilter(10, seed=1)
     with pytest.raises(FilterFullError, match="the first 10 of these"):
         full.update(items(5000))
 
