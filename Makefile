@@ -202,8 +202,9 @@ test-dist: dist-of-both setup-tests setup-servers $(TARGET)/root-file-system $(T
 
 wheel: build $(TARGET)/wheel-tools/installed ## Build the Python package, with the module in it, into target/wheels
 	install -s -m 755 $(OXBLOOM_MODULE) python/oxbloom/liboxbloom.so
-	rm -rf $(TARGET)/wheels
-	$(TARGET)/wheel-tools/bin/maturin build --release --locked --manifest-path python/Cargo.toml --out $(TARGET)/wheels
+	rm -rf $(TARGET)/wheels.new
+	$(TARGET)/wheel-tools/bin/maturin build --release --locked --manifest-path python/Cargo.toml --out $(TARGET)/wheels.new
+	rm -rf $(TARGET)/wheels && mv $(TARGET)/wheels.new $(TARGET)/wheels
 
 # Installs the package into an environment of the tests.
 wheel-in-python wheel-in-python-oldest: wheel-in-%: wheel $(TARGET)/%/installed
