@@ -1,3 +1,5 @@
+# shellcheck shell=sh disable=SC2034,SC2154
+#
 # The environment in which files of a release are built for the processor $arch. Scripts in this folder read it.
 #
 # $target is cargo's target folder, with zig in $target/zig.

@@ -9,7 +9,9 @@ cd "$(dirname "$0")/.."
 target=$1
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 
-(cd dist && rm -f SHA256SUMS* && sha256sum -- * > "$target/SHA256SUMS" && mv "$target/SHA256SUMS" . && cat SHA256SUMS)
+rm -f dist/SHA256SUMS*
+sums=$(cd dist && sha256sum -- *)
+echo "$sums" | tee dist/SHA256SUMS
 
 if [ -n "${SIGNING_KEY:-}" ]; then
   # The provenance names a commit, which then would not give these files.
