@@ -78,10 +78,22 @@ pub(super) fn create<'k, O: Creation>(
     }
     let expiry = options.expires_at().map_or(Vec::new(), |time| vec!["PXAT".to_owned(), time.to_string()]);
     let arguments = O::replicated(&filter, expiry);
-    let strings: Vec<_> = arguments.iter().map(|argument| ctx.string(argument.as_bytes())).collect();
+    set_new(ctx, name, key, filter, Verb::Reserve, &arguments)
+}
+
+/// Sets the new filter of a key, and replicates the command that creates it, with these arguments after the key.
+fn set_new<'k>(
+    ctx: &Context,
+    name: Arg,
+    key: WriteKey<'k>,
+    filter: Filter,
+    verb: Verb,
+    arguments: &[impl AsRef<[u8]>],
+) -> Result<Keyspace<'k>, Error> {
+    let strings: Vec<_> = arguments.iter().map(|argument| ctx.string(argument.as_ref())).collect();
     let keyspace = key.create(filter)?;
-    let arguments: Vec<_> = strings.iter().map(|string| string.as_arg()).collect();
-    ctx.replicate(Verb::Reserve, name, &arguments);
+    let arguments: Vec<_> = strings.iter().map(OwnedString::as_arg).collect();
+    ctx.replicate(verb, name, &arguments);
     Ok(keyspace)
 }
 
@@ -112,17 +124,9 @@ pub(super) fn create_empty<'k, O: Creation>(
     filter: Filter,
 ) -> Result<Keyspace<'k>, Error> {
     if let Some(arguments) = O::replicated_foreign(&filter) {
-        let arguments: Vec<_> = arguments.iter().map(|argument| ctx.string(argument)).collect();
-        let keyspace = key.create(filter)?;
-        let arguments: Vec<_> = arguments.iter().map(OwnedString::as_arg).collect();
-        ctx.replicate(Verb::Insert, name, &arguments);
-        return Ok(keyspace);
+        return set_new(ctx, name, key, filter, Verb::Insert, &arguments);
     }
     let no_memory = |_| admission::exit_if_data_lost(ctx, Error::NoMemory(Limit::System));
     let header = codec::encode_header(&filter).map_err(no_memory)?;
-    let keyspace = key.create(filter)?;
-    let cursor = codec::HEADER_CURSOR.to_string();
-    let [cursor, header] = [cursor.as_bytes(), &header].map(|bytes| ctx.string(bytes));
-    ctx.replicate(Verb::Loadchunk, name, &[cursor.as_arg(), header.as_arg()]);
-    Ok(keyspace)
+    set_new(ctx, name, key, filter, Verb::Loadchunk, &[codec::HEADER_CURSOR.to_string().as_bytes(), &header])
 }
