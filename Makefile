@@ -20,7 +20,8 @@ export FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator -p models --features fault-injection,oxbloom-filter/serde
 # Redis 7.0 is Debian's, and the others come from PyPI.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
-export SERVERS
+# The program of one of them.
+server = $(if $(filter redis-7.0,$(1)),redis-server,$(TARGET)/servers/$(1))
 
 .DEFAULT_GOAL := help
 .PHONY: bench build check clean demo dist help install lint run site test uninstall wheel
@@ -107,15 +108,15 @@ test-rust: build-tests ## Run the tests of the library and of the module
 
 # The tests that need only the module and a server, with fewer crashes, payloads and failing writes.
 test-on-%: build-tests setup-servers
-	$(RUN) export SERVER_BIN=$(if $(filter redis-7.0,$*),redis-server,$(TARGET)/servers/$*); \
+	$(RUN) export SERVER_BIN=$(call server,$*); \
 	export CRASH_ROUNDS=$${ROUNDS:-10} PAYLOADS=1000 WRITES=4; \
 	$$SERVER_BIN --version | grep -i '^$(subst -, server v=,$*)\.'; \
 	cargo test -q $(TESTED) --test server $(if $(BRIEF),,--test faults); \
 	$(TARGET)/python/bin/pytest -q $(addprefix tests/clients/test_,redis_py.py slot_migration.py)
 
 # Tests the library of a release (but with faults) on servers for musl and, in qemu, for aarch64. Leaves out the tests
-# that preload a library, load RedisBloom, find the commands that only a library with faults has, or measure or limit the
-# memory of a process. Between servers of the same version, files and replicas move in both directions.
+# that preload a library, load RedisBloom, find the commands that only a library with faults has, or measure or limit
+# the memory of a process. Between servers of the same version, files and replicas move in both directions.
 NOT_ON_PLATFORMS := beside:: importing:: memory:: takes_memory_only_as_it_is_used a_script_has_the_present \
   a_release_has_no_command_that_panics no_other_command other_prefix::the_module_can
 ON_PLATFORM = export OTHER_SERVER_BIN=$(TARGET)/servers/$(1) OTHER_MODULE=$(TARGET)/portable/$(2).so; \
@@ -123,17 +124,16 @@ ON_PLATFORM = export OTHER_SERVER_BIN=$(TARGET)/servers/$(1) OTHER_MODULE=$(TARG
   SERVER_BIN=$$OTHER_SERVER_BIN OXBLOOM_MODULE=$$OTHER_MODULE OXBLOOM_FAULTY_MODULE=$$OTHER_MODULE \
   cargo test -q $(TESTED) --test server -- $(addprefix --skip ,$(NOT_ON_PLATFORMS))
 test-on-musl: build-tests $(TARGET)/portable/x86_64.so $(TARGET)/servers/redis-7.0-musl-x86_64
-	$(RUN) $(call ON_PLATFORM,redis-7.0-musl-x86_64,x86_64,redis-server) $(if $(BRIEF),panics persistence packed replication)
+	$(RUN) $(call ON_PLATFORM,redis-7.0-musl-x86_64,x86_64,$(call server,redis-7.0)) $(if $(BRIEF),panics persistence packed replication)
 
 test-on-musl-aarch64: build-tests $(TARGET)/portable/aarch64.so $(TARGET)/servers/redis-7.0-musl-aarch64
 	$(RUN) $(call ON_PLATFORM,redis-7.0-musl-aarch64,aarch64)
 
-PEERS := redis-7.0=redis-server valkey-9.1=$(TARGET)/servers/valkey-9.1
 test-on-aarch64-%: build-tests setup-servers $(TARGET)/portable/aarch64.so $(TARGET)/servers/%-glibc-aarch64
-	$(RUN) $(call ON_PLATFORM,$*-glibc-aarch64,aarch64,$(patsubst $*=%,%,$(filter $*=%,$(PEERS))))
+	$(RUN) $(call ON_PLATFORM,$*-glibc-aarch64,aarch64,$(if $(filter $*,$(SERVERS)),$(call server,$*)))
 
-# Leaves out the statistical tests, and on s390x those that compare filters with valkey-bloom's: it hashes the length of an
-# item as the processor stores it, so its filters are others there.
+# Leaves out the statistical tests, and on s390x those that compare filters with valkey-bloom's: it hashes the length of
+# an item as the processor stores it, so its filters are others there.
 test-library-on-%: setup-std-%-unknown-linux-gnu $(TARGET)/zig/installed $(TARGET)/%-libraries
 	$(RUN) export PATH=$(TARGET)/zig/bin:$$PATH PROPTEST_CASES=16 CARGO_TARGET_$$(echo $* | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER="\
 	  qemu-$*-static $(if $(filter aarch64,$*),-cpu neoverse-n1) -L $(TARGET)/$*-libraries"; \

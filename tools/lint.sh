@@ -9,22 +9,22 @@ cargo clippy --workspace --test memcheck --test soak --test histories --test pla
 env -u MAKEFLAGS -u MFLAGS RUSTDOCFLAGS='-D warnings' \
   cargo doc -q --no-deps --document-private-items --all-features -p oxbloom -p oxbloom-filter
 
-# The library compiles for 32 bits, too, and the site's calculator for browsers. Without rustup, or if its server is out
-# of reach, there is no standard library for them. In a release, this is an error.
-if timeout 60 tools/setup.sh std-wasm32-unknown-unknown; then
-  cargo check -q -p oxbloom-filter -p calculator --all-features --target wasm32-unknown-unknown
-else
-  echo "The library was not checked for WebAssembly: its standard library is out of reach."
-  [ -z "${RELEASE:-}" ]
-fi
-
-# The library compiles for aarch64, too. `make test-release` also tests the module there.
-if timeout 60 tools/setup.sh std-aarch64-unknown-linux-gnu; then
-  cargo check -q -p oxbloom-filter --all-features --target aarch64-unknown-linux-gnu
-else
-  echo "The library was not checked for aarch64: its standard library is out of reach."
-  [ -z "${RELEASE:-}" ]
-fi
+# compiles_for TRIPLE [OPTION…]: checks the library, and what cargo's options add, for another target. Without rustup, or
+# if its server is out of reach, there is no standard library for it. In a release, this is an error.
+compiles_for() {
+  triple=$1
+  shift
+  if timeout 60 tools/setup.sh "std-$triple"; then
+    cargo check -q -p oxbloom-filter "$@" --all-features --target "$triple"
+  else
+    echo "The library was not checked for $triple: its standard library is out of reach."
+    [ -z "${RELEASE:-}" ]
+  fi
+}
+# 32 bits, and the site's calculator in browsers.
+compiles_for wasm32-unknown-unknown -p calculator
+# `make test-release` also tests the module there.
+compiles_for aarch64-unknown-linux-gnu
 
 sources="examples packaging python site tests/clients tests/dist"
 # shellcheck disable=SC2086
