@@ -84,9 +84,7 @@ impl Bytes {
     pub unsafe fn adopt(start: NonNull<u8>, length: usize) -> Bytes {
         Array { start, length, offset: 0, padded: false, label: () }
     }
-}
 
-impl Bytes {
     /// Returns a copy of bytes.
     pub fn copied(bytes: &[u8]) -> Result<Bytes, Error> {
         let mut copy = Bytes::zeroed(bytes.len() as u64)?;

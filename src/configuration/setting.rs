@@ -20,7 +20,7 @@ pub(super) struct Setting {
     pub before_file: AtomicI64,
     /// True if the setting was last set by valkey-bloom's name.
     pub is_set_by_valkey: AtomicBool,
-    /// Tells other parts of the module that there is a new value.
+    /// The function that is called after each new value.
     on_set: fn(),
 }
 
@@ -82,12 +82,12 @@ impl Setting {
         Setting::new(name, Values::Size, default)
     }
 
-    /// Returns a choice of which the default is the first word.
+    /// Returns a choice between words. The first is the default.
     pub(super) const fn word(name: &'static CStr, words: &'static [&'static CStr]) -> Setting {
         Setting::new(name, Values::Word(words), 0)
     }
 
-    /// Returns a choice of which the default is `yes`.
+    /// Returns a choice between `yes`, the default, and `no`.
     pub(super) const fn yes_or_no(name: &'static CStr) -> Setting {
         Setting::word(name, &[c"yes", c"no"])
     }

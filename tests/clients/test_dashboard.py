@@ -33,7 +33,7 @@ HOUR = 3600  # longer than the test takes, so that a rate covers all of it
 # least two samples, so the rate covers at most 3.2 intervals instead of one.
 EXTRAPOLATED = 3.2
 
-# Filters of each layout, some of which grow, forget or are full, and the number of their items.
+# Filters of each layout, with the number of their items. Some grow, forget or are full.
 FILTERS = {
     "native 0.01 1000": 700,
     "grown 0.01 10": 200,
@@ -276,7 +276,7 @@ COMPUTED = {
     ),
     "Filters' share of maxmemory": lambda of: of["bf_bytes"] / (100 << 20),
 }
-# The figures that the queries of a panel show, or of which they show the rates. A star stands for each layout or reason.
+# The figures of each panel. Its queries show them or their rates. A star stands for each layout or reason.
 FIGURES = {
     "Filters": ["filters"],
     "Items": ["items"],

@@ -40,7 +40,7 @@ pub struct SliceAddition {
     pub refresh: bool,
 }
 
-/// What an addition to a slice has done so far to make room.
+/// The progress of an addition to a slice in making room.
 struct Progress {
     /// True if forgotten slots were dropped.
     dropped: bool,
