@@ -86,12 +86,8 @@ pub(crate) struct Footprint {
 
 impl Footprint {
     pub(crate) fn of(filter: &Filter) -> Footprint {
-        Footprint {
-            layers: filter.num_layers() as u64,
-            bytes: filter.memory_usage() as u64,
-            capacity: filter.capacity(),
-            items: filter.len(),
-        }
+        let [layers, bytes, capacity, items] = filter.footprint();
+        Footprint { layers, bytes, capacity, items }
     }
 
     fn figures(self) -> [(Figure, u64); 4] {

@@ -154,7 +154,7 @@ impl Filter {
     /// ```
     pub fn remove(&mut self, item: impl AsRef<[u8]>) -> Result<bool, Error> {
         let mut removed = [false];
-        self.remove_hashes(&[self.hash(item.as_ref())], &mut removed)?;
+        self.remove_hashes(&[self.look_ahead(item.as_ref())], &mut removed)?;
         Ok(removed[0])
     }
 

@@ -38,6 +38,7 @@ macro_rules! versioned {
         $visibility fn $name($first: $first_type $(, $arg: $type)*) $(-> $result)? {
             #[cfg(target_arch = "x86_64")]
             $crate::arch::x86_64::avx2! {
+                #[inline(never)]
                 fn avx2<const PDEP: bool>(first: $first_type $(, $arg: $type)*) $(-> $result)? {
                     $($with)::+(first, $crate::arch::x86_64::with_avx2::<PDEP>() $(, $arg)*)
                 }

@@ -258,9 +258,20 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.is_estimate())
     }
 
-    /// Prefetches the memory that a look-up of the item reads. Waits for no large part of it.
-    pub fn look_ahead(&self, item: &[u8]) {
-        for_each_kind!(&self.0, filter => filter.look_ahead(filter.hasher().hash(item)))
+    /// Returns the number of layers, the size in bytes, the capacity, and the number of items.
+    #[inline]
+    pub fn footprint(&self) -> [u64; 4] {
+        for_each_kind!(&self.0, filter =>
+            [filter.num_layers() as u64, filter.memory_usage() as u64, filter.capacity(), filter.items()])
+    }
+
+    /// Hashes an item, and prefetches the memory that a look-up of the item reads. Waits for no large part of it.
+    pub fn look_ahead(&self, item: &[u8]) -> Hash {
+        for_each_kind!(&self.0, filter => {
+            let hash = filter.hasher().hash(item);
+            filter.look_ahead(hash);
+            hash
+        })
     }
 
     /// Returns the approximate number of allocations of the filter.

@@ -95,6 +95,20 @@ pub(super) fn move_up(bytes: &mut [u8], bits: Range<usize>, width: u32, field: u
     words[last] = ((old << width | incoming) & inside | old & !inside).to_le_bytes();
 }
 
+/// Moves `bits` up by one, and sets the bit before them.
+#[inline(always)]
+pub(super) fn insert_one(bytes: &mut [u8], bits: Range<usize>) {
+    let base = bits.start / 8;
+    let end = bits.end + 1 - base * 8;
+    let words = bytes[base..].split_first_chunk_mut().map(|(words, _)| words).filter(|_| end <= 128);
+    // Without a loop, whose number of passes a processor could not predict.
+    let Some(words) = words else { return move_up(bytes, bits, 1, 1) };
+    let old = u128::from_le_bytes(*words);
+    let first = 1u128 << (bits.start % 8);
+    let moving = u128::MAX >> (128 - end) & !(first - 1);
+    *words = ((old << 1 & moving | old & !moving) | first).to_le_bytes();
+}
+
 /// Moves `bits` down by `width`, at most [`MAX_WIDTH`], and writes `field` to the last `width` of them.
 #[inline(always)]
 pub(super) fn move_down(bytes: &mut [u8], bits: Range<usize>, width: u32, field: u64) {
@@ -141,6 +155,31 @@ pub(super) fn select_zero<P: Processor>(bytes: &[u8], start: usize, rank: u32) -
         return usize::from(is_later) * 64 + P::select(zeros, rank) as usize;
     }
     select_later_zero::<P>(bytes, start, rank - zeros.count_ones())
+}
+
+/// Returns what [`select_zero`] returns for two ranks, the second of which is larger. Mostly, both bits are in the first
+/// three words, which are read once.
+#[inline(always)]
+pub(super) fn select_zeros<P: Processor>(bytes: &[u8], start: usize, ranks: [u32; 2]) -> [usize; 2] {
+    let words = bytes[start..].first_chunk::<{ 3 * WORD }>().map(|words| words.as_chunks().0);
+    let [first, second, third] = words.map_or([0; 3], |words| [0, 1, 2].map(|index| !u64::from_le_bytes(words[index])));
+    let in_first = first.count_ones();
+    let in_two = in_first + second.count_ones();
+    if in_two + third.count_ones() <= ranks[1] {
+        return select_later_zeros::<P>(bytes, start, ranks);
+    }
+    ranks.map(|rank| {
+        let later = if rank >= in_two { (third, in_two, 2) } else { (second, in_first, 1) };
+        let (zeros, before, index) = if rank >= in_first { later } else { (first, 0, 0) };
+        (index * u64::BITS + P::select(zeros, rank - before)) as usize
+    })
+}
+
+/// Does what [`select_zeros`] does, wherever the bits are.
+#[cold]
+#[inline(never)]
+fn select_later_zeros<P: Processor>(bytes: &[u8], start: usize, ranks: [u32; 2]) -> [usize; 2] {
+    ranks.map(|rank| select_zero::<P>(bytes, start, rank))
 }
 
 /// Continues [`select_zero`] after the first two words.

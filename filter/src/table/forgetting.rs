@@ -157,7 +157,7 @@ impl Table {
         let max_depth = self.max_depth();
         let segment = self.segment_mut(path);
         let address = segment.address(path, suffix_bits);
-        let Some(run) = segment.run::<P>(address) else {
+        let Some((run, in_group)) = segment.run_and_slots::<P>(address) else {
             self.mark_forgotten(forgotten_after);
             return self.allocate_segment(path, admit).map(|()| None);
         };
@@ -166,13 +166,13 @@ impl Table {
             return Ok(Some(AddOutcome::Unchanged));
         }
         let is_crowded = progress.may_double && must_double(segment, max_depth);
-        let room = segment.slots_if_room::<P>(&run).filter(|_| !is_crowded);
+        let has_room = !is_crowded && segment.has_room(&run, in_group);
 
         // Stamps count from the base of the group, and only reach the new slice from the last forgotten one. Moving the
         // base up drops slots for good, so this is done only if the addition then succeeds: the item needs no slot, or
         // there is room, or this makes room.
         if segment.is_stale(run.group, forgotten_after)
-            && (known.is_some() || room.is_some() || segment.holds_forgotten(run.group, forgotten_after))
+            && (known.is_some() || has_room || segment.holds_forgotten(run.group, forgotten_after))
         {
             self.mark_forgotten(forgotten_after);
             progress.dropped |= self.forget_in_group::<P>(path, run.group);
@@ -182,10 +182,10 @@ impl Table {
             segment.set_slice(&run, entry, slice);
             return Ok(Some(AddOutcome::Moved(entry.slice)));
         }
-        let Some(in_group) = room else {
+        if !has_room {
             self.mark_forgotten(forgotten_after);
             return self.make_room_in_slices::<P>(path, &run, is_crowded, progress, admit).map(|()| None);
-        };
+        }
         let value = addressing.value(address);
         let added_coverage = addressing.coverage_of_value(segment, value);
         segment.insert_stamped(&run, value, slice, in_group);

@@ -32,6 +32,9 @@ impl Table {
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
         debug_assert!(hashes.len() <= BATCH, "a batch of {}", hashes.len());
+        if let &[hash] = hashes {
+            return self.look_ahead(hash);
+        }
         self.prefetch_directory(hashes);
         let address = |&hash: &Hash| {
             let path = self.path(hash);
@@ -69,11 +72,13 @@ impl Table {
             return;
         }
         let mut located = [None; BATCH];
+        let mut count = 0;
         for (located, (segment, group)) in located.iter_mut().zip(groups) {
             segment.prefetch_offset(group);
             *located = Some((segment, group));
+            count += 1;
         }
-        located.iter().flatten().for_each(|(segment, group)| segment.prefetch_group(*group));
+        located[..count].iter().flatten().for_each(|(segment, group)| segment.prefetch_group(*group));
     }
 
     #[inline(always)]
@@ -120,7 +125,7 @@ impl Table {
         let suffix_bits = self.suffix_bits();
         for (hashes, answers) in hashes.chunks(BATCH).zip(answers.chunks_mut(BATCH)) {
             self.prefetch_directory(hashes);
-            let mut addresses = [None; BATCH];
+            let addresses = &mut [None; BATCH][..hashes.len()];
             for ((address, &hash), answer) in addresses.iter_mut().zip(hashes).zip(&*answers) {
                 if is_wanted(answer) {
                     let path = self.path(hash);
@@ -129,12 +134,12 @@ impl Table {
                 }
             }
             self.prefetch_groups(addresses.iter().flatten().map(|(segment, address)| (*segment, address.group)));
-            let mut runs = [None; BATCH];
-            for (run, address) in runs.iter_mut().zip(addresses) {
+            let runs = &mut [None; BATCH][..hashes.len()];
+            for (run, &mut address) in runs.iter_mut().zip(addresses) {
                 *run = address
                     .and_then(|(segment, address)| Some((segment, segment.run::<P>(address)?, address.remainder)));
             }
-            for (answer, run) in answers.iter_mut().zip(runs) {
+            for (answer, &mut run) in answers.iter_mut().zip(runs) {
                 if let Some((segment, run, remainder)) = run {
                     visit(answer, segment, run, remainder);
                 }

@@ -275,7 +275,11 @@ impl Table {
 
     /// Returns the number of quotients: the number of items that the table has room for at its present size.
     pub fn quotients(&self) -> u64 {
-        let log_groups = self.all_segments().next().map_or(0, Segment::log_groups);
+        let log_groups = match self.addressing {
+            Addressing::Growing(_) if self.segments == 1 => self.segment(0).log_groups(),
+            Addressing::Growing(_) => MAX_LOG_GROUPS,
+            Addressing::Fixed(space) => space.log_groups(),
+        };
         self.segments << (log_groups + QUOTIENT_BITS)
     }
 

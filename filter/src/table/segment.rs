@@ -31,7 +31,7 @@ mod list;
 mod room;
 mod stamps;
 
-use super::bits::{field, low_bits, move_down, move_up, ones_from, select_zero, set_field};
+use super::bits::{field, insert_one, low_bits, move_down, move_up, ones_from, select_zero, select_zeros, set_field};
 use super::directory::Bucket;
 use super::entry::{MAX_ENTRY_COUNT, MIN_DIGITS_COUNT, slot_content, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
@@ -114,6 +114,8 @@ pub(super) struct Address {
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub group: usize,
+    /// The start of the group's upper part, in bits from the start of the segment.
+    start: usize,
     /// The end of the group, in bits from the start of the segment.
     end: usize,
     /// The position of the quotient's zero, in bits from the start of the segment.
@@ -286,11 +288,28 @@ impl Segment {
         if self.bytes().is_empty() {
             return None;
         }
+        let bounds = self.bounds(address.group);
+        let zero = select_zero::<P>(self.bytes(), bounds.0, address.quotient);
+        Some(self.run_at(address, bounds, zero))
+    }
+
+    /// Returns the run of a quotient and the number of slots in its group, or `None` if the segment is empty.
+    #[inline(always)]
+    pub(super) fn run_and_slots<P: Processor>(&self, address: Address) -> Option<(Run, usize)> {
+        if self.bytes().is_empty() {
+            return None;
+        }
         let (start, end) = self.bounds(address.group);
-        let zero = select_zero::<P>(self.bytes(), start, address.quotient);
+        let [zero, last] = select_zeros::<P>(self.bytes(), start, [address.quotient, GROUP_QUOTIENTS]);
+        Some((self.run_at(address, (start, end), zero), last - GROUP_QUOTIENTS as usize))
+    }
+
+    /// Returns the run of a quotient, given the bounds of its group and the position of its zero.
+    #[inline(always)]
+    fn run_at(&self, address: Address, (start, end): (usize, usize), zero: usize) -> Run {
         let len = ones_from(self.bytes(), start * 8 + zero + 1);
         let first = zero - address.quotient as usize;
-        Some(Run { group: address.group, end: end * 8, zero: start * 8 + zero, first, len })
+        Run { group: address.group, start: start * 8, end: end * 8, zero: start * 8 + zero, first, len }
     }
 
     #[inline(always)]
@@ -381,7 +400,7 @@ impl Segment {
     }
 
     /// Sets the count of an entry. The count 0 removes it. If `entry` is `None`, a new entry is added to the front of
-    /// the run. An entry needs at most one slot more or less, and there is [room](Self::slots_if_room) for it.
+    /// the run. An entry needs at most one slot more or less, and there is [room](Self::has_room) for it.
     /// `in_group` is the number of slots in the run's group.
     #[inline(always)]
     pub(super) fn set_count(&mut self, run: Run, entry: Option<Entry>, value: u64, count: u64, in_group: usize) {
@@ -415,7 +434,10 @@ impl Segment {
     ) -> Option<u64> {
         let more = self.more_slots(entry.map_or(0, |entry| entry.count), count);
         debug_assert!(more <= 1, "an entry that needs {more} slots");
-        let in_group = if more > 0 { self.slots_if_room::<P>(&run).filter(|_| !crowded)? } else { 0 };
+        let in_group = if more > 0 { self.slots_in::<P>(run.group) } else { 0 };
+        if more > 0 && (crowded || !self.has_room(&run, in_group)) {
+            return None;
+        }
         self.set_count(run, entry, value, count, in_group);
         Some(more as u64)
     }
@@ -426,15 +448,18 @@ impl Segment {
         slots_of(to, self.width()) - slots_of(from, self.width())
     }
 
+    /// Inserts a slot into a run before slot `index`. There is [room](Self::has_room) for it. `slots` is the number of
+    /// slots in the run's group.
     #[inline(always)]
-    fn insert_slot(&mut self, run: &Run, index: usize, content: u64, slots: usize) {
-        debug_assert_eq!(self.slots_if_room::<Baseline>(run), Some(slots), "a group without room");
+    pub(super) fn insert_slot(&mut self, run: &Run, index: usize, content: u64, slots: usize) {
+        debug_assert_eq!(self.slots_in::<Baseline>(run.group), slots);
+        debug_assert!(self.has_room(run, slots), "a group without room");
         debug_assert!(index <= run.len);
         let width = usize::from(self.width);
-        let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + 1 + slots;
+        let upper_end = run.start + GROUP_QUOTIENTS as usize + 1 + slots;
         let lower = run.end - slots * width..run.end - (run.first + index) * width;
         let bytes = self.bytes_mut();
-        move_up(bytes, run.zero + 1..upper_end, 1, 1);
+        insert_one(bytes, run.zero + 1..upper_end);
         move_down(bytes, lower, width as u32, content);
         self.slots += 1;
     }
@@ -445,7 +470,7 @@ impl Segment {
         debug_assert!(index < run.len);
         let width = usize::from(self.width);
         // The last zero stays. Another one takes its place before it.
-        let upper_end = self.bounds(run.group).0 * 8 + GROUP_QUOTIENTS as usize + slots;
+        let upper_end = run.start + GROUP_QUOTIENTS as usize + slots;
         let lower = run.end - slots * width..run.end - (run.first + index + 1) * width;
         let bytes = self.bytes_mut();
         move_down(bytes, run.zero + 2..upper_end, 1, 0);

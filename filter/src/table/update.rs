@@ -1,9 +1,9 @@
 //! Additions and removals of items.
 
-use super::Table;
 use super::entry::{MAX_ENTRY_COUNT, Payload};
-use super::growth::{must_double, should_shrink};
+use super::growth::{exceeds_load, must_double, should_shrink};
 use super::segment::Entry;
+use super::{Addressing, Table};
 use crate::arch::{Processor, versioned};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -21,10 +21,40 @@ impl Table {
         pub fn add(self: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = Table::add_with;
         /// Removes one occurrence of an item. Returns false if the item is absent.
         pub fn remove(self: &mut Table, hash: Hash) -> bool = Table::remove_with;
+        /// Adds an item as [`add`](Table::add) does, whatever has to be done first. This is rare, so it is kept out of
+        /// the code that most additions execute.
+        #[cold]
+        fn add_rarely(self: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = Table::add_rarely_with;
     }
 
     #[inline(always)]
     fn add_with<P: Processor>(&mut self, _: P, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
+        let path = self.path(hash);
+        let &mut Table { addressing, payload, .. } = self;
+        let has_max_items = self.count.items() >= MAX_ITEMS;
+        let segment = self.segment_mut(path);
+        let address = segment.address(path, addressing.terminator());
+        if let Some((run, in_group)) = segment.run_and_slots::<P>(address) {
+            if !segment.any(&run, |value| addressing.matches(value, address.remainder)) {
+                let may_double = matches!(addressing, Addressing::Growing(_));
+                let is_crowded = may_double && exceeds_load(segment, segment.slots() as usize + 1);
+                if !is_crowded && !has_max_items && segment.has_room(&run, in_group) {
+                    let value = addressing.value(address);
+                    let added_coverage = addressing.coverage_of_value(segment, value);
+                    segment.insert_slot(&run, 0, value, in_group);
+                    self.count_addition(1, true);
+                    self.coverage.add(added_coverage);
+                    return Ok(true);
+                }
+            } else if payload == Payload::Nothing {
+                return Ok(false);
+            }
+        }
+        self.add_rarely(hash, admit)
+    }
+
+    #[inline(always)]
+    fn add_rarely_with<P: Processor>(&mut self, _: P, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
         let path = self.path(hash);
         let &mut Table { addressing, payload, .. } = self;
         let has_max_items = self.count.items() >= MAX_ITEMS;
@@ -88,7 +118,7 @@ impl Table {
         let addressing = self.addressing;
         let segment = self.segment_mut(path);
         let address = segment.address(path, addressing.terminator());
-        let Some(run) = segment.run::<P>(address) else { return false };
+        let Some((run, in_group)) = segment.run_and_slots::<P>(address) else { return false };
         let mut longest = None::<Entry>;
         let mut matching = 0;
         for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
@@ -100,7 +130,6 @@ impl Table {
         }
         let Some(entry) = longest else { return false };
         let before = segment.slots();
-        let in_group = segment.slots_in::<P>(run.group);
         segment.set_count(run, Some(entry), entry.value, entry.count - 1, in_group);
         let freed = before - segment.slots();
         let should_shrink = freed > 0 && should_shrink(segment, addressing);

@@ -13,7 +13,7 @@ use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics;
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, InsertOptions, OnDuplicate};
+use oxbloom_filter::internals::{BATCH, Hash, InsertOptions, OnDuplicate};
 
 /// `CF.ADD key item` or `CF.ADDNX key item`
 pub(super) fn add(ctx: &Context, keyspace: Keyspace, args: Args, on_duplicate: OnDuplicate) -> Result<(), Error> {
@@ -93,8 +93,7 @@ impl Addition<'_> {
         })
     }
 
-    /// Inserts items in order, as [`run`](Self::run) does. An item for which the filter is full ends no batch, so that
-    /// the others are hashed only once.
+    /// Inserts items in order, as [`run`](Self::run) does. One item needs no batch.
     fn insert(
         &self,
         ctx: &Context,
@@ -102,27 +101,48 @@ impl Addition<'_> {
         stored: &mut [bool],
         rejected: &mut [bool],
     ) -> (usize, Option<Error>) {
-        let options = InsertOptions { is_replay: ctx.is_replicated_or_loading(), ..self.on_duplicate.into() };
+        if self.items.len() == 1 {
+            let hash = [filter.look_ahead(self.items.at(0).bytes())];
+            return self.insert_hashes(ctx, filter, &hash, stored, rejected);
+        }
         let mut next = 0;
         for items in self.items.chunks(BATCH) {
             let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
-            let mut left = batch.hashes();
-            while !left.is_empty() {
-                let (handled, failure) = insert_batch(ctx, filter, left, &mut stored[next..], &mut [], &options);
-                next += handled;
-                left = &left[handled..];
-                match failure {
-                    None => {}
-                    Some(Error::Full) => {
-                        (stored[next], rejected[next]) = (false, true);
-                        next += 1;
-                        left = &left[1..];
-                    }
-                    Some(error) => {
-                        stored[next..].fill(false);
-                        let error = if error == Error::CannotGrow { Error::MaxExpansions } else { error };
-                        return (next, Some(error));
-                    }
+            let (stored, rejected) = (&mut stored[next..], &mut rejected[next..]);
+            let (handled, failure) = self.insert_hashes(ctx, filter, batch.hashes(), stored, rejected);
+            next += handled;
+            if failure.is_some() {
+                return (next, failure);
+            }
+        }
+        (next, None)
+    }
+
+    /// Inserts items, given by their hashes, as [`run`](Self::run) does. An item for which the filter is full does not
+    /// end this, so that the others are hashed only once.
+    fn insert_hashes(
+        &self,
+        ctx: &Context,
+        filter: &mut Filter,
+        hashes: &[Hash],
+        stored: &mut [bool],
+        rejected: &mut [bool],
+    ) -> (usize, Option<Error>) {
+        let options = InsertOptions { is_replay: ctx.is_replicated_or_loading(), ..self.on_duplicate.into() };
+        let mut next = 0;
+        while next < hashes.len() {
+            let (handled, failure) = insert_batch(ctx, filter, &hashes[next..], &mut stored[next..], &mut [], &options);
+            next += handled;
+            match failure {
+                None => {}
+                Some(Error::Full) => {
+                    (stored[next], rejected[next]) = (false, true);
+                    next += 1;
+                }
+                Some(error) => {
+                    stored[next..].fill(false);
+                    let error = if error == Error::CannotGrow { Error::MaxExpansions } else { error };
+                    return (next, Some(error));
                 }
             }
         }

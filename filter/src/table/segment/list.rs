@@ -153,7 +153,7 @@ impl Segment {
     /// Returns an iterator over the runs of a group that have slots.
     pub(super) fn runs_of(&self, group: usize) -> Runs<'_> {
         let (start, end) = self.bounds(group);
-        Runs { segment: self, group, end: end * 8, at: start * 8, zeros: 0, first: 0 }
+        Runs { segment: self, group, start: start * 8, end: end * 8, at: start * 8, zeros: 0, first: 0 }
     }
 
     /// Returns the size of a segment of this format with `entries` and room for `spare` further slots, in bytes.
@@ -195,7 +195,8 @@ impl Segment {
 pub(super) struct Runs<'a> {
     segment: &'a Segment,
     group: usize,
-    /// The end of the group, in bits from the start of the segment.
+    /// The bounds of the group, in bits from the start of the segment.
+    start: usize,
     end: usize,
     /// The next bit of the group's upper part.
     at: usize,
@@ -222,7 +223,8 @@ impl Iterator for Runs<'_> {
                 continue;
             }
             let len = ones_from(bytes, self.at);
-            let run = Run { group: self.group, end: self.end, zero: self.at - 1, first: self.first, len };
+            let &mut Runs { group, start, end, first, .. } = self;
+            let run = Run { group, start, end, zero: self.at - 1, first, len };
             self.at += len;
             self.first += len;
             return Some(run);

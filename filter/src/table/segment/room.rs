@@ -1,6 +1,6 @@
 //! The size of a segment, and the slack in it.
 
-use super::{GROUP_QUOTIENTS, Run, Segment, SlotFormat};
+use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, Run, Segment, SlotFormat};
 use crate::arch::Processor;
 use crate::array::Bytes;
 use crate::error::Error;
@@ -61,14 +61,11 @@ impl Segment {
         min_bytes(slots, self.groups(), self.width.into(), self.base_bytes())
     }
 
-    /// Returns the number of slots in a run's group, if the run, the group and the segment have room for another slot.
+    /// Returns true if a run, its group with `slots` slots, and the segment have room for another slot.
     #[inline(always)]
-    pub(in crate::table) fn slots_if_room<P: Processor>(&self, run: &Run) -> Option<usize> {
-        let start = self.bounds(run.group).0;
-        let slots = self.slots_in::<P>(run.group);
+    pub(in crate::table) fn has_room(&self, run: &Run, slots: usize) -> bool {
         let used = GROUP_QUOTIENTS as usize + 1 + slots * (usize::from(self.width) + 1);
-        (!run.is_full() && used + usize::from(self.width) < run.end - start * 8 && self.fits_another_slot())
-            .then_some(slots)
+        !run.is_full() && used + usize::from(self.width) < run.end - run.start && self.fits_another_slot()
     }
 
     /// Gives a group half the slack of the nearest group that has enough. Returns false if no group has enough.
@@ -132,26 +129,22 @@ impl Segment {
     ///
     /// [`Error::OutOfMemory`]; [`Error::CannotGrow`] if the bytes do not suffice.
     pub(in crate::table) fn resized<P: Processor>(&self, bytes: usize, next: Option<usize>) -> Result<Segment, Error> {
-        let slots_of_group = |group| if !self.bytes().is_empty() { self.slots_in::<P>(group) } else { 0 };
         let mut new = Segment { bytes: Bytes::empty(), ..*self };
         if bytes == 0 {
             return Ok(new);
         }
-        new.allocate(bytes, |group| slots_of_group(group) + usize::from(next == Some(group)))?;
-        if !self.bytes().is_empty() {
-            for group in 0..self.groups() {
-                let slots = slots_of_group(group);
-                let (start, end) = self.bounds(group);
-                let (new_start, new_end) = new.bounds(group);
-                // The lower part comes first: its first byte may also be the last byte of the upper part.
-                let lower = (slots * usize::from(self.width)).div_ceil(8);
-                let upper = upper_bytes(slots);
-                let base_bytes = self.base_bytes();
-                let bytes = new.bytes_mut();
-                bytes[new_end - lower..new_end].copy_from_slice(&self.bytes()[end - lower..end]);
-                bytes[new_start - base_bytes..new_start + upper]
-                    .copy_from_slice(&self.bytes()[start - base_bytes..start + upper]);
-            }
+        let mut slots = [0; 1 << MAX_LOG_GROUPS];
+        self.filled_groups().for_each(|group| slots[group] = self.slots_in::<P>(group));
+        new.allocate(bytes, |group| slots[group] + usize::from(next == Some(group)))?;
+        for group in self.filled_groups() {
+            let (start, end) = self.extent(group);
+            let (new_start, new_end) = new.extent(group);
+            // The lower part comes first: its first byte may also be the last byte of the upper part.
+            let lower = (slots[group] * usize::from(self.width)).div_ceil(8);
+            let upper = self.base_bytes() + upper_bytes(slots[group]);
+            let bytes = new.bytes_mut();
+            bytes[new_end - lower..new_end].copy_from_slice(&self.bytes()[end - lower..end]);
+            bytes[new_start..new_start + upper].copy_from_slice(&self.bytes()[start..start + upper]);
         }
         Ok(new)
     }

@@ -83,7 +83,7 @@ impl Segment {
         newest
     }
 
-    /// Adds an entry to the front of a run. There is [room](Self::slots_if_room) for it, and the forgotten slots of its
+    /// Adds an entry to the front of a run. There is [room](Self::has_room) for it, and the forgotten slots of its
     /// group are [dropped](Self::forget).
     #[inline(always)]
     pub(in crate::table) fn insert_stamped(&mut self, run: &Run, value: u64, slice: u64, in_group: usize) {
