@@ -28,6 +28,10 @@ const WORKLOADS: &[Workload] = &[
     Workload { name: "BF.ADD, a known item", command: "BF.ADD", key: SMALL, items: 1, from: 0, ones: 0 },
     Workload { name: "BF.EXISTS, a hit", command: "BF.EXISTS", key: SMALL, items: 1, from: 0, ones: 1 },
     Workload { name: "BF.EXISTS, a miss", command: "BF.EXISTS", key: SMALL, items: 1, from: ABSENT, ones: 0 },
+    Workload { name: "CF.INSERT, 100 new items", command: "CF.INSERT", key: FILLED, items: MANY, from: 0, ones: MANY },
+    Workload { name: "CF.ADD, a new item", command: "CF.ADD", key: FILLED, items: 1, from: TIMES * MANY, ones: 1 },
+    Workload { name: "CF.EXISTS, a hit", command: "CF.EXISTS", key: FILLED, items: 1, from: 0, ones: 1 },
+    Workload { name: "CF.DEL, an item", command: "CF.DEL", key: FILLED, items: 1, from: TIMES * MANY, ones: 1 },
     // These commands use the lookahead.
     Workload { name: "BF.ADD, looking ahead", command: "BF.ADD", key: LARGE, items: 1, from: 0, ones: 1 },
     Workload { name: "BF.EXISTS, looking ahead", command: "BF.EXISTS", key: LARGE, items: 1, from: 0, ones: 1 },
@@ -37,6 +41,8 @@ const WORKLOADS: &[Workload] = &[
 const SMALL: &str = "small";
 /// The key of a filter that is large enough for the lookahead.
 const LARGE: &str = "large";
+/// The key of a cuckoo filter.
+const FILLED: &str = "filled";
 
 const ABSENT: usize = 1_000_000;
 
@@ -57,7 +63,12 @@ impl Workload {
         let mut commands = Pipeline::new();
         for first in (self.from..).step_by(self.items).take(TIMES) {
             let items = (first..first + self.items).map(|number| format!("https://example.com/{number:07}"));
-            commands.add_command(items.fold(redis::cmd(self.command).arg(self.key).to_owned(), with_argument));
+            let mut command = redis::cmd(self.command);
+            command.arg(self.key);
+            if self.command == "CF.INSERT" {
+                command.arg("ITEMS");
+            }
+            commands.add_command(items.fold(command, with_argument));
         }
         commands
     }
@@ -89,6 +100,7 @@ pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost
     let mut connection = server.server.connect();
     testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {SMALL} 0.01 20000 SEED 42"));
     testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {LARGE} 0.01 2000000 SEED 42"));
+    testkit::ask::<String>(&mut connection, &format!("CF.RESERVE {FILLED} 20000 SEED 42"));
     WORKLOADS.iter().map(move |workload| {
         server.profile(&mut connection);
         workload.send(&mut connection);

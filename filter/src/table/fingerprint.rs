@@ -50,12 +50,15 @@ impl FingerprintLengths {
     /// As with [block shapes](crate::sizing::BlockShape::choose), a change here breaks replication between versions.
     pub(super) fn for_error_rate(error_rate: f64) -> FingerprintLengths {
         let error_rate = error_rate.max(libm::exp2(-50.0));
-        let all = (1..=MAX_LENGTH as u8).flat_map(|shortest| {
-            let steps = [0].into_iter().chain(SMALL as u8 + 1..=LARGE as u8 + 1);
-            steps.map(move |longer_below| FingerprintLengths { shortest, longer_below })
-        });
-        let longest = FingerprintLengths { shortest: MAX_LENGTH as u8, longer_below: 0 };
-        all.into_iter().find(|lengths| lengths.error_rate() <= error_rate).unwrap_or(longest)
+        const STEPS: usize = (LARGE - SMALL) as usize + 2;
+        // Longer ones have lower error rates, so they are searched by halves.
+        let mut all = [FingerprintLengths { shortest: 0, longer_below: 0 }; MAX_LENGTH as usize * STEPS];
+        for (index, lengths) in all.iter_mut().enumerate() {
+            lengths.shortest = 1 + (index / STEPS) as u8;
+            lengths.longer_below = if index % STEPS == 0 { 0 } else { SMALL as u8 + (index % STEPS) as u8 };
+        }
+        let shortest = all.partition_point(|lengths| lengths.error_rate() > error_rate);
+        all.get(shortest).copied().unwrap_or(FingerprintLengths { shortest: MAX_LENGTH as u8, longer_below: 0 })
     }
 
     /// Restores stored lengths. Returns `None` if [`for_error_rate`](Self::for_error_rate) cannot return them.

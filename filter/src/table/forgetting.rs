@@ -216,15 +216,14 @@ impl Table {
     fn forget_in_group<P: Processor>(&mut self, path: Path, group: usize) -> bool {
         let addressing = self.addressing;
         let forgotten = self.forgotten();
-        let mut coverage = self.coverage;
         let segment = self.segment_mut(path);
         let before = segment.slots();
-        // The closure cannot borrow the segment that it drops slots from, so it uses an empty one of the same shape.
-        let shape = segment.empty_copy();
-        segment.forget::<P>(group, forgotten, |value| coverage.subtract(addressing.coverage_of_value(&shape, value)));
+        let mut weight = 0;
+        segment.forget::<P>(group, forgotten, |value| weight += u128::from(addressing.weight(value)));
         let dropped = before - segment.slots();
+        let dropped_coverage = addressing.coverage_of_weight(segment, weight);
         self.slots -= u64::from(dropped);
-        self.coverage = coverage;
+        self.coverage.subtract(dropped_coverage);
         dropped > 0
     }
 

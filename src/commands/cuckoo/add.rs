@@ -66,14 +66,18 @@ struct Addition<'a> {
 impl Addition<'_> {
     /// Adds the items in order. Sets `stored[i]` to whether item `i` was stored, and `rejected[i]` if the filter was
     /// full. Returns the number of items that were handled, and the error of the next, if any.
-    fn run(
+    ///
+    /// Always inlined, and compiled for each type of flags, so that CF.ADD pays for one item only.
+    #[inline(always)]
+    fn run<F: AsMut<[bool]> + ?Sized>(
         &self,
         ctx: &Context,
         keyspace: Keyspace,
-        stored: &mut [bool],
-        rejected: &mut [bool],
+        stored: &mut F,
+        rejected: &mut F,
     ) -> Result<(usize, Option<Error>), Error> {
         adding::add(ctx, keyspace, self.args.at(1), self.options, |mut key| {
+            let (stored, rejected) = (stored.as_mut(), rejected.as_mut());
             let filter = key.filter().ok_or(Error::NotFound)?;
             lookahead::remember(ctx, self.args.at(1), filter);
             let is_over = |layers| layers >= configuration::cuckoo::max_expansions();
@@ -94,6 +98,7 @@ impl Addition<'_> {
     }
 
     /// Inserts items in order, as [`run`](Self::run) does. One item needs no batch.
+    #[inline(always)]
     fn insert(
         &self,
         ctx: &Context,
@@ -120,6 +125,7 @@ impl Addition<'_> {
 
     /// Inserts items, given by their hashes, as [`run`](Self::run) does. An item for which the filter is full does not
     /// end this, so that the others are hashed only once.
+    #[inline(always)]
     fn insert_hashes(
         &self,
         ctx: &Context,

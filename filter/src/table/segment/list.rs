@@ -49,23 +49,23 @@ impl Segment {
         }
         self.allocate(bytes, |group| slots[group])?;
         self.slots = slots.iter().sum::<usize>() as u32;
-        let mut entries = entries.iter().peekable();
+        let shape = self.empty_copy();
+        let mut rest = entries;
         for group in 0..self.groups() {
             let (start, end) = self.bounds(group);
+            let bytes = self.bytes_mut();
             let mut lower = DescendingWriter::new(end);
-            let mut filled = 0;
-            while let Some(entry) = entries.next_if(|entry| (entry.quotient / GROUP_QUOTIENTS) as usize == group) {
-                for index in 0..self.slots_of(entry) {
-                    let bit = start * 8 + (entry.quotient % GROUP_QUOTIENTS) as usize + 1 + filled;
-                    let slot = self.slot_content(entry, index);
-                    let width = self.width();
-                    let bytes = self.bytes_mut();
-                    bytes[bit / 8] |= 1 << (bit % 8);
-                    lower.append(bytes, slot, width);
-                    filled += 1;
+            let mut bit = start * 8 + 1;
+            let count = rest.partition_point(|entry| (entry.quotient / GROUP_QUOTIENTS) as usize == group);
+            for entry in rest.split_off(..count).unwrap_or_default() {
+                for index in 0..shape.slots_of(entry) {
+                    let one = bit + (entry.quotient % GROUP_QUOTIENTS) as usize;
+                    bytes[one / 8] |= 1 << (one % 8);
+                    lower.append(bytes, shape.slot_content(entry, index), shape.width());
+                    bit += 1;
                 }
             }
-            lower.finish(self.bytes_mut());
+            lower.finish(bytes);
         }
         Ok(self)
     }
