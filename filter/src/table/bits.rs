@@ -161,17 +161,18 @@ pub(super) fn select_zero<P: Processor>(bytes: &[u8], start: usize, rank: u32) -
 /// three words, which are read once.
 #[inline(always)]
 pub(super) fn select_zeros<P: Processor>(bytes: &[u8], start: usize, ranks: [u32; 2]) -> [usize; 2] {
-    let words = bytes[start..].first_chunk::<{ 3 * WORD }>().map(|words| words.as_chunks().0);
-    let [first, second, third] = words.map_or([0; 3], |words| [0, 1, 2].map(|index| !u64::from_le_bytes(words[index])));
-    let in_first = first.count_ones();
-    let in_two = in_first + second.count_ones();
-    if in_two + third.count_ones() <= ranks[1] {
+    let Some(words) = bytes[start..].first_chunk::<{ 3 * WORD }>() else {
+        return select_later_zeros::<P>(bytes, start, ranks);
+    };
+    let zeros = |index: usize| !u64::from_le_bytes(words.as_chunks().0[index]);
+    let [in_first, in_second, in_third] = [0, 1, 2].map(|index| zeros(index).count_ones());
+    let before = [0, in_first, in_first + in_second];
+    if before[2] + in_third <= ranks[1] {
         return select_later_zeros::<P>(bytes, start, ranks);
     }
     ranks.map(|rank| {
-        let later = if rank >= in_two { (third, in_two, 2) } else { (second, in_first, 1) };
-        let (zeros, before, index) = if rank >= in_first { later } else { (first, 0, 0) };
-        (index * u64::BITS + P::select(zeros, rank - before)) as usize
+        let index = usize::from(rank >= before[1]) + usize::from(rank >= before[2]);
+        index * u64::BITS as usize + P::select(zeros(index), rank - before[index]) as usize
     })
 }
 
@@ -334,6 +335,11 @@ mod tests {
                 let source = if (from + by..to + by).contains(&at) { at - by } else { at };
                 prop_assert_eq!(bit(&up, at), bit(&before, source), "{}", at);
             }
+            let mut inserted = before.clone();
+            insert_one(&mut inserted, from..to);
+            let mut moved = before.clone();
+            move_up(&mut moved, from..to, 1, 1);
+            prop_assert_eq!(inserted, moved);
             let mut down = before.clone();
             move_down(&mut down, from + by..to + by, width, value);
             prop_assert_eq!(field(&down, to, width), value);
@@ -347,8 +353,13 @@ mod tests {
         fn selection_counts(bytes in prop::collection::vec(any::<u8>(), 64), start in 0usize..8) {
             let bytes = padded(bytes);
             let zeros = (start * 8..64 * 8).filter(|&at| !bit(&bytes, at));
-            for (rank, at) in zeros.enumerate() {
-                prop_assert_eq!(select_zero::<Baseline>(&bytes, start, rank as u32), at - start * 8);
+            for (rank, at) in zeros.clone().enumerate() {
+                let rank = rank as u32;
+                prop_assert_eq!(select_zero::<Baseline>(&bytes, start, rank), at - start * 8);
+                for (later, end) in zeros.clone().enumerate().skip(rank as usize + 1).step_by(7) {
+                    let selected = select_zeros::<Baseline>(&bytes, start, [rank, later as u32]);
+                    prop_assert_eq!(selected, [at, end].map(|at| at - start * 8));
+                }
             }
         }
 
