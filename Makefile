@@ -16,6 +16,7 @@ export VALKEY_BLOOM_MODULE := $(TARGET)/debug/examples/libvalkey_bloom.so
 export FAILING_WRITES_LIBRARY := $(TARGET)/debug/examples/libfailing_writes.so
 export FALSE_CLOCK := $(TARGET)/debug/examples/libfalse_clock.so
 export FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
+export INSTRUCTION_COUNTER := $(TARGET)/debug/examples/libinstruction_counter.so
 # All commands use the same packages and features. Otherwise, cargo would build their common dependencies again.
 export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator -p models --features fault-injection,oxbloom-filter/serde
 # Redis 7.0 is Debian's, and the others come from PyPI.
@@ -140,7 +141,16 @@ test-library-on-%: setup-std-%-unknown-linux-gnu $(TARGET)/zig/installed $(TARGE
 	cargo-zigbuild test -q -p oxbloom-filter --tests --target $*-unknown-linux-gnu.2.17 -- \
 	  --skip rates:: --skip adversary:: --skip measured:: $(if $(filter s390x,$*),--skip of_valkey_bloom)
 
-PLATFORMS := on-musl on-musl-aarch64 $(addprefix on-aarch64-,redis-7.0 redis-8.0 valkey-9.1) library-on-aarch64 library-on-s390x
+# A plugin of qemu counts the instructions of the library. RECORD=--record records them.
+test-instructions-on-aarch64: build-modules setup-qemu-with-plugins setup-std-aarch64-unknown-linux-gnu $(TARGET)/zig/installed $(TARGET)/aarch64-libraries
+	$(RUN) export PATH=$(TARGET)/zig/bin:$$PATH QEMU_CPU=neoverse-n1 QEMU_LD_PREFIX=$(TARGET)/aarch64-libraries; \
+	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64; mkdir -p $(TARGET)/aarch64-unknown-linux-gnu; cd packaging; \
+	flock $(TARGET)/aarch64-unknown-linux-gnu/lock \
+	  cargo-zigbuild test -q --manifest-path ../Cargo.toml --release --bench instructions \
+	  --target aarch64-unknown-linux-gnu.2.17 -- --in-qemu $(RECORD)
+
+PLATFORMS := on-musl on-musl-aarch64 $(addprefix on-aarch64-,redis-7.0 redis-8.0 valkey-9.1) library-on-aarch64 library-on-s390x \
+  instructions-on-aarch64
 test-platforms: ## Run the tests with musl, on aarch64 in qemu, and those of the library on s390x: takes most of an hour
 	$(TOGETHER) $(PLATFORMS:%=test-%)
 

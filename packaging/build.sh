@@ -37,7 +37,7 @@ sed "s,$work/sources,/oxbloom,g" "$work/sources/components.json" > "$work/doc/ox
 
 # The archive has the pages, and the files that they link to, except for source code.
 git ls-files -z README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md redis.conf.example docs filter/README.md \
-  python/README.md examples/keys_of_type.sh examples/wait_until.sh benches/instructions/recorded.txt \
+  python/README.md examples/keys_of_type.sh examples/wait_until.sh 'benches/instructions/*.txt' \
   'benches/comparison/*.md' | xargs -0 cp --parents -t "$work/doc"
 cp -r "$work/doc" "$work/$archive"
 cp "$library" LICENSE "$work/THIRD-PARTY-LICENSES" "$work/$archive"

@@ -144,6 +144,8 @@ case ${1:-} in
       libclang-dev ;;
   valgrind)
     needs 'command -v valgrind' valgrind ;;
+  qemu-with-plugins) # the static one has none
+    needs 'qemu-aarch64 -help | grep -q -- -plugin' qemu-user ;;
   monitoring)
     needs 'command -v prometheus && command -v promtool && { command -v redis_exporter || command -v prometheus-redis-exporter; }' \
       prometheus prometheus-redis-exporter ;;

@@ -32,6 +32,14 @@ pub(crate) fn profile_of(workload: &str, folder: &Path) -> PathBuf {
     folder.join(workload.replace(|character: char| !character.is_ascii_alphanumeric(), "_"))
 }
 
+impl std::ops::Sub for Counts {
+    type Output = Counts;
+
+    fn sub(self, other: Counts) -> Counts {
+        Counts { instructions: self.instructions - other.instructions, calls: self.calls - other.calls }
+    }
+}
+
 impl Counts {
     /// Sums the counts of `object` in `profile`, the content of a file.
     ///

@@ -1,20 +1,26 @@
 //! Measures the library's cost per item.
 //!
-//! For each workload, the benchmark runs itself under callgrind, which counts only within [`measured`].
+//! For each workload, the benchmark runs itself under callgrind, which counts only within [`measured`]. In qemu, which
+//! counts all of a program, it also runs without what is measured, and subtracts these counts.
 
 use std::fs;
 use std::hint::black_box;
+use std::mem::ManuallyDrop;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, KindParams, OnDuplicate};
 
 use super::Cost;
 use super::callgrind::{self, Counts};
+use super::qemu;
 
 /// The argument that makes the benchmark run one workload. The next argument names it.
 pub(crate) const WORKLOAD_FLAG: &str = "--workload";
+
+/// The argument that makes it end where the measured part of the workload would begin.
+pub(crate) const PREPARATION_FLAG: &str = "--preparation";
 
 /// The settings that make glibc map every array of bits that the filter aligns, so that all of them must be padded. On
 /// glibc's heap, some arrays happen to be aligned, and take fewer instructions.
@@ -88,17 +94,33 @@ pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost
     WORKLOADS.iter().map(move |&Workload { name, .. }| {
         let profile = callgrind::profile_of(name, profiles);
         let prefix = callgrind::prefix("--toggle-collect=*::library::measured*", &profile);
-        let mut command = Command::new(&prefix[0]);
-        command.args(&prefix[1..]).arg(&program).args([WORKLOAD_FLAG, name]).envs(MAP_LARGE_ARRAYS);
-        let output = command.output().expect("valgrind");
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        run_under(&prefix, &program, WORKLOAD_FLAG, name);
         let profile = fs::read_to_string(profile).expect("a profile");
         (name, Cost::of_each(Counts::parse(&profile, &program), ITEMS))
     })
 }
 
-/// Runs a workload under callgrind.
-pub(crate) fn run(name: &str) {
+/// The same in qemu.
+pub(crate) fn costs_in_qemu() -> impl Iterator<Item = (&'static str, Cost)> {
+    let program = std::env::current_exe().expect("the path of this program");
+    WORKLOADS.iter().map(move |&Workload { name, .. }| {
+        let [before, all] = [PREPARATION_FLAG, WORKLOAD_FLAG]
+            .map(|flag| qemu::counts(&run_under(&qemu::prefix(), &program, flag, name)));
+        (name, Cost::of_each(all - before, ITEMS))
+    })
+}
+
+/// Runs this program for a workload, with a prefix that counts.
+fn run_under(prefix: &[String], program: &Path, flag: &str, workload: &str) -> Output {
+    let mut command = Command::new(&prefix[0]);
+    command.args(&prefix[1..]).arg(program).args([flag, workload]).envs(MAP_LARGE_ARRAYS);
+    let output = command.output().unwrap_or_else(|error| panic!("{}: {error}", prefix[0]));
+    assert!(output.status.success(), "{workload}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// Runs a workload, or only its preparation.
+pub(crate) fn run(flag: &str, name: &str) {
     let workload = WORKLOADS.iter().find(|workload| workload.name == name).expect("one of the workloads");
     let params = CreateParams {
         error_rate: ErrorRate::new(workload.error_rate).expect("an error rate"),
@@ -106,10 +128,14 @@ pub(crate) fn run(name: &str) {
         growth: Growth::By(2.try_into().expect("not 0")),
         kind: workload.kind,
     };
-    let mut filter = Filter::create(params, &mut |_| true).expect("memory");
+    // It is never dropped: in qemu, this would also be counted, and takes longer for a filter with more items.
+    let mut filter = ManuallyDrop::new(Filter::create(params, &mut |_| true).expect("memory"));
     let (present, absent) = (items(0), items(ITEMS));
     if !matches!(workload.operation, Insert | InsertAlone) {
         insert(&mut filter, &present);
+    }
+    if flag == PREPARATION_FLAG {
+        return;
     }
     match workload.operation {
         Insert => measured(|| insert(&mut filter, &present)),

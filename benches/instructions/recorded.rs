@@ -13,28 +13,32 @@ use std::path::PathBuf;
 use super::Cost;
 
 pub(crate) const FILE: &str = "benches/instructions/recorded.txt";
+pub(crate) const FILE_FOR_AARCH64: &str = "benches/instructions/recorded-aarch64.txt";
 
 pub(crate) struct Recorded {
+    /// The path of the file in the repository.
+    pub file: &'static str,
     pub compiler: String,
     costs: Vec<(String, Cost)>,
 }
 
 impl Recorded {
-    /// Reads [`FILE`]. Returns no costs if it does not exist.
-    pub(crate) fn read() -> Recorded {
-        let text = fs::read_to_string(path()).unwrap_or_default();
+    /// Reads a file. Returns no costs if it does not exist.
+    pub(crate) fn read(file: &'static str) -> Recorded {
+        let text = fs::read_to_string(path(file)).unwrap_or_default();
         let compiler = text.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let costs = lines.map(|line| parse(line).unwrap_or_else(|| panic!("{FILE} has a bad line: {line}"))).collect();
-        Recorded { compiler, costs }
+        let costs = lines.map(|line| parse(line).unwrap_or_else(|| panic!("{file} has a bad line: {line}"))).collect();
+        Recorded { file, compiler, costs }
     }
 
-    pub(crate) fn write(compiler: &str, costs: &[(&str, Cost)]) {
+    /// Writes other costs to the file.
+    pub(crate) fn replace(&self, compiler: &str, costs: &[(&str, Cost)]) {
         let mut text = format!("# {compiler}\n# instructions, calls out of our code, workload\n");
         for (workload, Cost { instructions, calls }) in costs {
             let _ = writeln!(text, "{instructions:>12.2} {calls:>10.3}  {workload}");
         }
-        fs::write(path(), &text).unwrap_or_else(|error| panic!("{FILE} cannot be written: {error}"));
+        fs::write(path(self.file), &text).unwrap_or_else(|error| panic!("{} cannot be written: {error}", self.file));
     }
 
     pub(crate) fn cost(&self, workload: &str) -> Option<Cost> {
@@ -53,6 +57,6 @@ fn parse(line: &str) -> Option<(String, Cost)> {
     Some((workload.trim_start().to_owned(), cost))
 }
 
-fn path() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), FILE].iter().collect()
+fn path(file: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), file].iter().collect()
 }

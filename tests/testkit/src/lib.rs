@@ -39,5 +39,5 @@ pub mod windowed_workload;
 pub mod wire;
 
 pub use command::{ask, error, error_text, run, run_words};
-pub use modules::{module, oxbloom, oxbloom_with_faults, redisbloom, repository};
+pub use modules::{instruction_counter, module, oxbloom, oxbloom_with_faults, redisbloom, repository};
 pub use server::{PATIENCE, Server, Setup, copy_of, server_binary};

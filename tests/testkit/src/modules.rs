@@ -27,6 +27,11 @@ pub fn false_clock() -> PathBuf {
     module("FALSE_CLOCK", "target/debug/examples/libfalse_clock.so", "make build-modules")
 }
 
+/// Returns the path of the plugin of qemu that counts instructions.
+pub fn instruction_counter() -> PathBuf {
+    module("INSTRUCTION_COUNTER", "target/debug/examples/libinstruction_counter.so", "make build-modules")
+}
+
 /// Returns the path of a module: the value of an environment variable, or `default` in the workspace.
 pub fn module(variable: &str, default: &str, remedy: &str) -> PathBuf {
     let path = std::env::var_os(variable).map_or_else(|| repository().join(default), PathBuf::from);
