@@ -256,13 +256,14 @@ dist: setup-build $(ARCHES:%=setup-std-%-unknown-linux-gnu) $(TARGET)/dist-tools
 	for arch in $(ARCHES); do packaging/build.sh $(TARGET) $$arch || exit 1; done
 	packaging/sign.sh $(TARGET)
 
-dist-of-both:
+# Not at the same time as `wheel`, which also writes the module into python/.
+dist-of-both: | wheel
 	@$(MAKE) dist ARCHES="x86_64 aarch64"
 
-# The library of a release for a processor, but with faults, for tests.
-$(TARGET)/portable/%.so: setup-std-%-unknown-linux-gnu $(TARGET)/zig/installed
-	packaging/library.sh $(TARGET) $* cargo zigbuild --features fault-injection
-	install -D $(TARGET)/$*-unknown-linux-gnu/release/liboxbloom.so $@
+# The library of a release for a processor, but with faults, for tests. These files are listed, since make would not build
+# a file anew for a prerequisite that it derives from a pattern.
+$(patsubst %,$(TARGET)/portable/%.so,x86_64 aarch64): $(TARGET)/portable/%.so: setup-std-%-unknown-linux-gnu $(TARGET)/zig/installed
+	packaging/library.sh $(TARGET) $* $@ cargo zigbuild --features fault-injection
 
 clean: ## Remove everything that was built
 	cargo clean

@@ -18,14 +18,13 @@ case $arch in x86_64) debian_arch=amd64 ;; aarch64) debian_arch=arm64 ;; esac
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-packaging/library.sh "$target" "$arch" cargo auditable zigbuild
 
-library=$target/$triple/release/liboxbloom.so
-work=$target/dist-$arch files=$target/dist-$arch/files
+work=$target/dist-$arch files=$target/dist-$arch/files library=$target/dist-$arch/liboxbloom.so
 archive=oxbloom-$version-linux-$arch
 deb=$work/deb rpm=$work/rpm
 rm -rf "$work"
 mkdir -p dist "$files"
+packaging/library.sh "$target" "$arch" "$library" cargo auditable zigbuild
 python3 packaging/licences.py "$triple" oxbloom > "$work/THIRD-PARTY-LICENSES"
 
 # cargo-cyclonedx writes into the sources, so it gets a copy of them. Its list must not contain folders of this machine.

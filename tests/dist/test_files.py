@@ -12,10 +12,7 @@ from licences import ACCEPTED, chosen, text
 from servers import ROOT
 from test_links import links
 
-LIBRARIES = {
-    processor: TARGET / f"{processor}-unknown-linux-gnu/release/liboxbloom.so"
-    for processor in PROCESSORS
-}
+LIBRARIES = {processor: TARGET / f"dist-{processor}/liboxbloom.so" for processor in PROCESSORS}
 EACH_LIBRARY = pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 GLIBC = (2, 17)
 
