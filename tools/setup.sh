@@ -195,6 +195,11 @@ case ${1:-} in
     unpack_debian "$2.root" redis-server
     runs_in_root aarch64 "$2" "$2.root/usr/bin/redis-server" ;;
   servers/valkey-9.1-glibc-aarch64)
+  python-aarch64)
+    uses_archive bookworm arm64
+    rm -rf "$2.root"
+    unpack_debian "$2.root" python3
+    runs_in_root aarch64 "$2" "$2.root/usr/bin/python3.11" ;;
     uses_archive bookworm arm64
     rm -rf "$2.root"
     unpack_debian "$2.root" libc6 libssl3

@@ -20,6 +20,8 @@ DIST = ROOT / "dist"
 PAGE = (ROOT / "docs/installing.md").read_text()
 # Debian's name of each processor for which `make dist` builds. The machines have the first one.
 PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64"}
+# Servers for the second one, in qemu.
+EMULATED = [TARGET / f"servers/redis-7.0-{library}-aarch64" for library in ("glibc", "musl")]
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",

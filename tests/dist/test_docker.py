@@ -16,8 +16,8 @@ import pages
 import pytest
 import redis
 import yaml
-from conftest import DIST, PAGE, PROCESSORS, TARGET, built, version
-from servers import HOST, ROOT, free_port, wait_until
+from conftest import DIST, EMULATED, PAGE, PROCESSORS, TARGET, built, version
+from servers import HOST, ROOT, free_port, running, wait_until
 
 BASE = "localhost/server"
 KUBERNETES = (ROOT / "docs/kubernetes.md").read_text()
@@ -189,17 +189,32 @@ def test_a_server_for_musl_loads_the_module_of_the_archive(builder, unpacked):
         assert client.bf().add("seen", "item") == 1
 
 
+def image_of_the_module(builder: Builder, processor: str, folder: Path) -> str:
+    (archive,) = DIST.glob(f"*-linux-{processor}.tar.gz")
+    context = unpack(archive, folder)
+    options = ["--target", "module", "--platform", f"linux/{PROCESSORS[processor]}"]
+    return builder.build(context, context / "packaging/Dockerfile", *options)
+
+
 def test_the_images_of_both_processors_can_be_joined(builder, tmp_path):
     builder.buildah("manifest", "create", "localhost/joined")
-    for processor, name in PROCESSORS.items():
-        (archive,) = DIST.glob(f"*-linux-{processor}.tar.gz")
-        folder = unpack(archive, tmp_path)
-        options = ["--target", "module", "--platform", f"linux/{name}"]
-        image = builder.build(folder, folder / "packaging/Dockerfile", *options)
+    for processor in PROCESSORS:
+        image = image_of_the_module(builder, processor, tmp_path)
         builder.buildah("manifest", "add", "localhost/joined", image)
     joined = json.loads(builder.buildah("manifest", "inspect", "localhost/joined"))
     platforms = [image["platform"]["architecture"] for image in joined["manifests"]]
     assert platforms == list(PROCESSORS.values())
+
+
+def test_the_image_for_aarch64_copies_a_module_that_a_server_loads(builder, tmp_path):
+    container = builder.buildah("from", image_of_the_module(builder, "aarch64", tmp_path))
+    root = builder.buildah("mount", container)
+    copy = [f"{root}/oxbloom/copy", str(tmp_path)]
+    subprocess.run(["qemu-aarch64-static", "-L", root, *copy], check=True)
+    builder.buildah("rm", container)
+    for server in EMULATED:
+        with running(str(tmp_path / "liboxbloom.so"), program=str(server)) as emulated:
+            assert emulated.client.bf().add("seen", "item") == 1
 
 
 def test_two_lines_add_oxbloom_to_an_own_image(builder, unpacked):

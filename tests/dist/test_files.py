@@ -7,9 +7,9 @@ import tomllib
 import zipfile
 
 import pytest
-from conftest import DIST, PROCESSORS, TARGET, built, version
+from conftest import DIST, EMULATED, PROCESSORS, TARGET, built, version
 from licences import ACCEPTED, chosen, text
-from servers import ROOT
+from servers import ROOT, running
 from test_links import links
 
 LIBRARIES = {processor: TARGET / f"dist-{processor}/liboxbloom.so" for processor in PROCESSORS}
@@ -61,6 +61,22 @@ def test_the_library_fits_the_largest_memory_pages():
     alignments = [int(line.split()[-1], 16) for line in segments.splitlines() if "  LOAD " in line]
     assert alignments
     assert all(alignment % (64 << 10) == 0 for alignment in alignments)
+
+
+@pytest.mark.parametrize("server", EMULATED)
+def test_a_server_for_aarch64_loads_the_library(server):
+    with running(str(LIBRARIES["aarch64"]), program=str(server)) as emulated:
+        assert emulated.client.bf().add("seen", "item") == 1
+        assert emulated.client.info("server")["os"].endswith("aarch64")
+
+
+def test_python_for_aarch64_loads_the_wheel(tmp_path):
+    (wheel,) = DIST.glob("*aarch64.whl")
+    printed(sys.executable, "-m", "zipfile", "-e", wheel, tmp_path)
+    code = "import oxbloom, platform; f = oxbloom.BloomFilter(1000, 0.01); f.add('item');"
+    code += "print('item' in f, oxbloom.__file__, platform.machine())"
+    shown = printed("env", f"PYTHONPATH={tmp_path}", TARGET / "python-aarch64", "-c", code)
+    assert shown.split() == ["True", str(tmp_path / "oxbloom/__init__.py"), "aarch64"]
 
 
 @EACH_LIBRARY
@@ -148,6 +164,7 @@ def test_pypi_can_follow_the_links_in_the_wheel():
     assert "](../" not in readme
 
 
+@pytest.mark.timeout(3600)
 def test_building_elsewhere_gives_the_same_files(tmp_path):
     clone = tmp_path / "another/clone"
     printed("git", "clone", "-q", ROOT, clone)
