@@ -4,7 +4,8 @@ PORT ?= 6379
 PREFIX ?= /usr/local
 SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 DESTDIR ?=
-ARCHES ?= $(shell uname -m)
+HOST := $(shell uname -m)
+ARCHES ?= $(HOST)
 
 export TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export OXBLOOM_MODULE := $(TARGET)/release/liboxbloom.so
@@ -15,12 +16,13 @@ export REDISJSON_MODULE := $(TARGET)/redisbloom/rejson.so
 export VALKEY_BLOOM_MODULE := $(TARGET)/debug/examples/libvalkey_bloom.so
 export FAILING_WRITES_LIBRARY := $(TARGET)/debug/examples/libfailing_writes.so
 export FALSE_CLOCK := $(TARGET)/debug/examples/libfalse_clock.so
-export FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 export INSTRUCTION_COUNTER := $(TARGET)/debug/examples/libinstruction_counter.so
+export FLOOR_MODULE := $(TARGET)/release/examples/libfloor.so
 # All commands use the same packages and features. Otherwise, cargo would build their common dependencies again.
 export TESTED := -p oxbloom -p oxbloom-filter -p oxbloom-fuzz -p calculator -p models --features fault-injection,oxbloom-filter/serde
-# Redis 7.0 is Debian's, and the others come from PyPI.
+# Redis 7.0 is Debian's, and the others come from PyPI, which has two of them only for x86-64.
 SERVERS := redis-6.2 redis-7.0 redis-8.2 valkey-8.1 valkey-9.1
+SERVERS := $(if $(filter x86_64,$(HOST)),$(SERVERS),$(filter-out redis-6.2 valkey-8.1,$(SERVERS)))
 # The program of one of them.
 server = $(if $(filter redis-7.0,$(1)),redis-server,$(TARGET)/servers/$(1))
 
@@ -79,7 +81,7 @@ CLIENTS := test-newest-clients test-oldest-clients
 PYTEST := bin/pytest -q $(if $(BRIEF),-m "not thorough")
 
 test: ## Install missing packages, and run all checks: takes twenty minutes
-	$(TOGETHER) BRIEF=yes lint test-newest-clients test-rust test-on-redis-6.2 test-asan test-on-valkey-9.1 \
+	$(TOGETHER) BRIEF=yes lint test-newest-clients test-rust $(filter test-on-redis-6.2,$(SERVERS:%=test-on-%)) test-asan test-on-valkey-9.1 \
 	  test-on-musl test-oldest-clients test-soak test-histories test-memcheck test-instructions test-package test-calculator
 
 test-release: ## As root: run all that a release needs and `make test` leaves out: takes an hour and a half
@@ -124,8 +126,8 @@ ON_PLATFORM = export OTHER_SERVER_BIN=$(TARGET)/servers/$(1) OTHER_MODULE=$(TARG
   $(if $(3),SERVER_BIN=$(3) cargo test -q $(TESTED) --test platforms;) \
   SERVER_BIN=$$OTHER_SERVER_BIN OXBLOOM_MODULE=$$OTHER_MODULE OXBLOOM_FAULTY_MODULE=$$OTHER_MODULE \
   cargo test -q $(TESTED) --test server -- $(addprefix --skip ,$(NOT_ON_PLATFORMS))
-test-on-musl: build-tests $(TARGET)/portable/x86_64.so $(TARGET)/servers/redis-7.0-musl-x86_64
-	$(RUN) $(call ON_PLATFORM,redis-7.0-musl-x86_64,x86_64,$(call server,redis-7.0)) $(if $(BRIEF),panics persistence packed replication)
+test-on-musl: build-tests $(TARGET)/portable/$(HOST).so $(TARGET)/servers/redis-7.0-musl-$(HOST)
+	$(RUN) $(call ON_PLATFORM,redis-7.0-musl-$(HOST),$(HOST),$(call server,redis-7.0)) $(if $(BRIEF),panics persistence packed replication)
 
 test-on-musl-aarch64: build-tests $(TARGET)/portable/aarch64.so $(TARGET)/servers/redis-7.0-musl-aarch64
 	$(RUN) $(call ON_PLATFORM,redis-7.0-musl-aarch64,aarch64)

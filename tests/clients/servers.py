@@ -11,6 +11,7 @@ The servers listen on free loopback ports, keep their files in temporary folders
 """
 
 import os
+import platform
 import random
 import signal
 import socket
@@ -47,6 +48,12 @@ PATIENCE = 60  # seconds that a reply may take
 ONCE = Retry(
     NoBackoff(), 0
 )  # By default, redis-py tries four times, and waits for seconds before it gives up.
+
+
+def skip_without_redisbloom(*modules: str | None) -> None:
+    """Skips a test that loads RedisBloom on a processor for which it cannot be had."""
+    if REDISBLOOM in modules and platform.machine() != "x86_64":
+        pytest.skip("RedisBloom's library is only for x86-64")
 
 
 @cache
@@ -117,6 +124,7 @@ class Server:
         beside: tuple[int, ...] = (),
     ) -> None:
         """Starts a server. `beside` has the distances from its port to the other ports that it uses."""
+        skip_without_redisbloom(module, *options)
         self.log = folder / "server.log"
         files = [str(configuration)] if configuration else []
         options = ("--save", "", "--bind", HOST, "--dir", str(folder), *options)
@@ -179,6 +187,7 @@ class Server:
 
 def start(stack: ExitStack, module: str | None, *options: str, **more: Any) -> Server:
     """Starts a server. It is killed when the stack closes."""
+    skip_without_redisbloom(module, *options)
     if module and not Path(module).is_file():
         pytest.fail(f"no such module: {module}", pytrace=False)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="oxbloom-"))

@@ -20,6 +20,7 @@ from servers import (
     WITHIN,
     Server,
     free_port,
+    skip_without_redisbloom,
     wait_until,
 )
 
@@ -30,6 +31,7 @@ ONLY_REDISBLOOM = ("--loadmodule", REDISBLOOM)
 
 
 def test_the_page_can_be_pasted_from_top_to_bottom(tmp_path: Path) -> None:
+    skip_without_redisbloom(REDISBLOOM)
     port = free_port()
     settings = {
         "PORT=6379": f"PORT={port}",
@@ -102,6 +104,7 @@ def rewrite(client: redis.Redis, *, as_commands: bool) -> None:
 
 def log_of_exit(folder: Path, *options: str) -> str:
     """Returns the log of a server that does not start with the append-only file in a folder."""
+    skip_without_redisbloom(*options)
     command = [SERVER, "--port", str(free_port()), "--dir", folder, "--appendonly", "yes", *options]
     return subprocess.run(
         command, check=False, stdout=subprocess.PIPE, text=True, timeout=WITHIN

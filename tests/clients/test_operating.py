@@ -25,6 +25,7 @@ from servers import (
     Server,
     free_port,
     running,
+    skip_without_redisbloom,
     wait_until,
 )
 
@@ -184,6 +185,7 @@ def test_the_lines_of_the_log_about_rejected_commands_are_as_shown(server):
 
 def log_of_two(*modules: str) -> str:
     """Returns the log of a server that does not start because it loads two modules."""
+    skip_without_redisbloom(*modules)
     command = [SERVER, "--port", str(free_port()), "--save", ""]
     for module in modules:
         command += ["--loadmodule", str(Path(module).resolve())]

@@ -3,6 +3,9 @@
 //! [`lines`] generates command lines, valid and invalid, of one family of commands. [`compare`] compares the replies:
 //! those about native filters as far as two filters with different bits can agree. [`differences`] lists the intended
 //! differences between replies. Each has a test that shows both sides.
+//!
+//! RedisBloom's library is only to be had for x86-64.
+#![cfg(target_arch = "x86_64")]
 
 mod compare;
 mod differences;

@@ -1,6 +1,7 @@
 //! Tests of the module in a real server, from a client's point of view.
 
 mod access;
+#[cfg(target_arch = "x86_64")] // like RedisBloom
 mod beside;
 mod classic;
 mod commands;
@@ -13,6 +14,7 @@ mod expected;
 mod expiry;
 mod fields;
 mod forgetting;
+#[cfg(target_arch = "x86_64")]
 mod importing;
 mod limits;
 mod memory;

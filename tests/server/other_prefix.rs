@@ -4,7 +4,7 @@ use testkit::persistence::rewrite_aof;
 use testkit::replication::{replica_of, start_replica};
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup, copy_of, redisbloom};
+use testkit::{Server, Setup, copy_of};
 
 /// Returns the setup of a server with our module alone, with a prefix or without one.
 fn with(prefix: &str) -> Setup {
@@ -107,6 +107,7 @@ fn an_append_only_file_of_another_prefix_names_the_argument_before_its_commands_
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")] // like RedisBloom
 fn the_module_can_be_removed_when_no_filters_are_left() {
     let server = with("OX").start();
     let mut client = Wire::resp2(&server);
@@ -114,7 +115,7 @@ fn the_module_can_be_removed_when_no_filters_are_left() {
     client.run("DEL key");
     client.run("SET text value");
     assert_eq!(client.run("SAVE"), Reply::simple("OK"));
-    for setup in [Setup::without_module(), Setup::with_module(redisbloom())] {
+    for setup in [Setup::without_module(), Setup::with_module(testkit::redisbloom())] {
         let without = setup.on(copy_of(server.folder())).start();
         assert_eq!(Wire::resp2(&without).run("GET text"), Reply::bulk("value"));
     }

@@ -3,10 +3,12 @@ Redis and drops duplicates with BF.* commands. Its storage client also needs Red
 """
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pages import blocks, page
 from servers import OXBLOOM, ROOT, WITHIN, running
 from website import site
@@ -27,6 +29,7 @@ asyncio.run(crawler.run([site + "/page?id=0&lang=en"]))
 """
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="RedisJSON's library is only for x86-64")
 def test_the_example_crawls_each_page_once_with_bloom_filters(tmp_path):
     [example] = [code for code in blocks(page("crawling.md"), "python") if "crawlee" in code]
     with (

@@ -8,6 +8,7 @@ and the page of memory by which it is controlled.
 import errno
 import mmap
 import os
+import platform
 import struct
 import subprocess
 import sys
@@ -19,6 +20,10 @@ import pytest
 from kinds import filled
 from oxbloom import BloomFilter
 from servers import OXBLOOM, ROOT, WITHIN, Server, running
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the library that lets writes fail is only for x86-64"
+)
 
 LIBRARY = os.environ.get(
     "FAILING_WRITES_LIBRARY", str(ROOT / "target/debug/examples/libfailing_writes.so")
