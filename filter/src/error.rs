@@ -97,6 +97,11 @@ error! {
     }
 }
 
+/// Returns [`DecodeError::Corrupt`] unless what was decoded `is_sound`.
+pub(crate) fn ensure(is_sound: bool) -> Result<(), DecodeError> {
+    if is_sound { Ok(()) } else { Err(DecodeError::Corrupt) }
+}
+
 error! {
     /// The error of a merge. The filters are unchanged.
     MergeError {

@@ -11,9 +11,9 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{DumpChunk, Header, Loader, Origin, dump, is_header};
-use crate::codec::fields::Fields;
+use crate::codec::fields::{Fields, checked};
 use crate::codec::own::chunk::BITS_CHUNK_BYTES;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::filter::{Filter, or_abort};
 use crate::memory::try_append;
 
@@ -83,19 +83,13 @@ impl Filter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_bytes_within(bytes: &[u8], max_memory: u64) -> Result<Filter, DecodeError> {
-        let (content, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Corrupt)?;
-        let chunks = content.strip_prefix(&MAGIC[..7]).ok_or(DecodeError::Corrupt)?;
-        if u64::from_le_bytes(*checksum) != xxh3_64(content) {
-            return Err(DecodeError::Corrupt);
-        }
+        let chunks = checked(bytes)?.strip_prefix(&MAGIC[..7]).ok_or(DecodeError::Corrupt)?;
         let mut fields = Fields(chunks);
         if fields.u8()? != MAGIC[7] {
             return Err(DecodeError::NewerVersion);
         }
         let (cursor, encoded) = take_chunk(&mut fields)?;
-        if !is_header(cursor, encoded) {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(is_header(cursor, encoded))?;
         let header = Header::decode(encoded, Origin::Replication)?;
         let mut loader = Loader::new(&header, encoded, max_memory)?;
         while !fields.0.is_empty() {

@@ -28,7 +28,7 @@ use super::layers::{ChainFormat, chain_header};
 use super::{Header, Origin, Sink, Source};
 use crate::array::Bytes;
 use crate::codec::fields::Fields;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::chain::ChainSpec;
@@ -58,9 +58,7 @@ impl Format for ClassicFormat {
         let options = if version >= 2 { source.number()? } else { 0 };
         let expansion = if version >= 4 { source.number()? } else { OLD_EXPANSION };
         let spec = spec(options, expansion)?;
-        if !(1..=ClassicSpec::MAX_LAYERS as u64).contains(&count) {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure((1..=ClassicSpec::MAX_LAYERS as u64).contains(&count))?;
         let layers = try_collect((0..count as usize).map(|_| read_layer(version, source, admit)))?;
         Ok(Filter::from(ClassicFilter::from_layers(spec, layers).into_any()?))
     }
@@ -86,9 +84,7 @@ fn read_layer(version: u32, source: &mut impl Source, admit: Admit<'_>) -> Resul
     };
     let mut layer =
         BitLayerSpec { bytes: bits.div_ceil(8), bits, log2_bits, probes, capacity, error_rate, bits_per_item };
-    if layer.bytes > MAX_BITS / 8 {
-        return Err(DecodeError::Corrupt);
-    }
+    ensure(layer.bytes <= MAX_BITS / 8)?;
     request(layer.bytes, admit)?;
     let array: Bytes = source.array(layer.bytes)?;
     // The array may be longer than its bits need.
@@ -109,13 +105,10 @@ fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
     let items = fields.u64()?;
     let count = fields.u32()? as usize;
     let spec = spec(fields.u32()?, fields.u32()?)?;
-    if !(1..=ClassicSpec::MAX_LAYERS).contains(&count) || fields.0.len() != count.saturating_mul(HEADER_LAYER_BYTES) {
-        return Err(DecodeError::Corrupt);
-    }
+    ensure((1..=ClassicSpec::MAX_LAYERS).contains(&count))?;
+    ensure(fields.0.len() == count.saturating_mul(HEADER_LAYER_BYTES))?;
     let decoded = try_collect((0..count).map(|_| decode_layer(&mut fields, origin)))?;
-    if decoded.iter().map(|(_, items)| items).sum::<u64>() != items {
-        return Err(DecodeError::Corrupt);
-    }
+    ensure(decoded.iter().map(|(_, items)| items).sum::<u64>() == items)?;
     chain_header(spec, decoded)
 }
 

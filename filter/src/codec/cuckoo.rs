@@ -26,7 +26,7 @@ use super::{DumpChunk, Header, LoadedChunk, Origin, Sink, Source, layers};
 use crate::array::try_box;
 use crate::codec::fields::Fields;
 use crate::codec::own::section::MAX_SECTIONS;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::cuckoo::cuckoo_layer::{CuckooLayer, CuckooLayerSpec};
@@ -54,9 +54,8 @@ struct Numbers {
 impl Numbers {
     /// Returns the numbers of a filter, or an error if no filter can have them.
     fn checked(spec: CuckooSpec, buckets: u64, layers: u64, items: u64, removals: u64) -> Result<Numbers, DecodeError> {
-        if !spec.is_sound() || removals > MAX_ITEMS || !(1..=CuckooSpec::MAX_LAYERS as u64).contains(&layers) {
-            return Err(DecodeError::Corrupt);
-        }
+        let has_layers = (1..=CuckooSpec::MAX_LAYERS as u64).contains(&layers);
+        ensure(spec.is_sound() && removals <= MAX_ITEMS && has_layers)?;
         // If items are added while RedisBloom dumps a filter, the copy has more items than its header says. When they
         // are removed, the count falls below 0, and wraps.
         let items = if items <= MAX_ITEMS { items } else { 0 };
@@ -90,9 +89,7 @@ impl Format for CuckooFormat {
         }
         let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
         let layers = try_collect(numbers.layers.iter().map(|&spec| {
-            if version >= 4 && source.unsigned()? != spec.buckets {
-                return Err(DecodeError::Corrupt);
-            }
+            ensure(version < 4 || source.unsigned()? == spec.buckets)?;
             let slots = spec.checked_slots().ok_or(DecodeError::Corrupt)?;
             request(slots, admit)?;
             CuckooLayer::from_slots(source.array(slots)?, spec).ok_or(DecodeError::Corrupt)
@@ -115,9 +112,7 @@ fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, Decod
     let [items, buckets, removals, layers] = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
     let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
     // RedisBloom restores files with no iterations, but rejects such headers.
-    if max_iterations == 0 && origin == Origin::Client {
-        return Err(DecodeError::Corrupt);
-    }
+    ensure(max_iterations > 0 || origin == Origin::Replication)?;
     let spec = CuckooSpec { bucket_size, max_iterations, expansion };
     let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
     Ok(Header {
@@ -184,9 +179,7 @@ impl Encoded for CuckooFilter {
         origin: Origin,
         _admit: Admit<'_>,
     ) -> Result<LoadedChunk<'a>, DecodeError> {
-        if data.is_empty() {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(!data.is_empty())?;
         layers::load_chunk(self.chain_mut(), cursor, data, origin)
     }
 

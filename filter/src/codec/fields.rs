@@ -1,6 +1,15 @@
-//! Decodes fields of fixed size from bytes.
+//! Decodes fields of fixed size from bytes, and checks checksums.
 
-use crate::error::DecodeError;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{DecodeError, ensure};
+
+/// Returns bytes without the XXH3-64 of them at their end.
+pub(crate) fn checked(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+    let (content, checksum) = bytes.split_last_chunk().ok_or(DecodeError::Corrupt)?;
+    ensure(u64::from_le_bytes(*checksum) == xxh3_64(content))?;
+    Ok(content)
+}
 
 /// The remaining bytes. Fields are little-endian, and taken from the front.
 pub struct Fields<'a>(pub(crate) &'a [u8]);
@@ -16,8 +25,7 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn zeros(&mut self, length: usize) -> Result<(), DecodeError> {
-        let zero = self.take(length)?.iter().all(|&byte| byte == 0);
-        zero.then_some(()).ok_or(DecodeError::Corrupt)
+        ensure(self.take(length)?.iter().all(|&byte| byte == 0))
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {

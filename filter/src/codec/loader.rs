@@ -3,7 +3,7 @@
 use super::encoding::Encoded;
 use super::{Header, Origin, load_chunk};
 use crate::codec::own::chunk;
-use crate::error::DecodeError;
+use crate::error::{DecodeError, ensure};
 use crate::filter::Filter;
 use crate::kind::for_each_kind;
 use crate::memory::{Admit, try_append};
@@ -82,9 +82,7 @@ impl Loader {
                 let (content, checksum) = next()?;
                 let content = content.as_ref();
                 let end = section.end_of(content, position).ok_or(DecodeError::Corrupt)?;
-                if checksum.is_some_and(|checksum| checksum != chunk::checksum(content, end, tag)) {
-                    return Err(DecodeError::Corrupt);
-                }
+                ensure(checksum.is_none_or(|checksum| checksum == chunk::checksum(content, end, tag)))?;
                 section.load(content, end, &mut admit)?;
                 position = end;
             }

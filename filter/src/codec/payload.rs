@@ -29,7 +29,7 @@ use std::ffi::CStr;
 use super::fields::Fields;
 use super::{Encoding, Sink, Source};
 use crate::array::Bytes;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::filter::Filter;
 use crate::memory::Admit;
 
@@ -132,9 +132,7 @@ impl Sink for Writer {
 pub fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let (value, version) = checked.split_last_chunk().ok_or(DecodeError::Corrupt)?;
-    if u16::from_le_bytes(*version) < FIRST_RDB_VERSION || u64::from_le_bytes(*checksum) != crc64(checked) {
-        return Err(DecodeError::Corrupt);
-    }
+    ensure(u16::from_le_bytes(*version) >= FIRST_RDB_VERSION && u64::from_le_bytes(*checksum) == crc64(checked))?;
     decode_value(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?, admit)
 }
 
@@ -146,7 +144,8 @@ pub fn decode_value(value: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeErro
     let has_it = |encoding: &Encoding| encoding.type_names().any(|type_name| type_id(type_name) == name);
     let encoding = Encoding::ALL.iter().copied().find(has_it);
     let filter = encoding.ok_or(DecodeError::Corrupt)?.read(version, &mut reader, admit)?;
-    if reader.length()? == END && reader.0.0.is_empty() { Ok(filter) } else { Err(DecodeError::Corrupt) }
+    ensure(reader.length()? == END && reader.0.0.is_empty())?;
+    Ok(filter)
 }
 
 /// Returns true if the bytes look like a DUMP payload.
@@ -189,7 +188,7 @@ impl Reader<'_> {
     }
 
     fn expect(&mut self, opcode: u64) -> Result<(), DecodeError> {
-        if self.length()? == opcode { Ok(()) } else { Err(DecodeError::Corrupt) }
+        ensure(self.length()? == opcode)
     }
 }
 
@@ -235,9 +234,7 @@ const MOST_UNPACKED: u64 = 264;
 ///  111yyyyy xxxxxxxx yyyyyyyy   copy x + 9 bytes, from the same place
 /// ```
 fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
-    if unpacked > (packed.len() as u64).saturating_mul(MOST_UNPACKED) {
-        return Err(DecodeError::Corrupt);
-    }
+    ensure(unpacked <= (packed.len() as u64).saturating_mul(MOST_UNPACKED))?;
     let unpacked = usize::try_from(unpacked).map_err(|_| DecodeError::Corrupt)?;
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(unpacked).map_err(|_| DecodeError::OutOfMemory)?;
@@ -247,9 +244,7 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
         let (code, high) = (control >> 5, control & 0x1f);
         if code == 0 {
             let run = fields.take(usize::from(high) + 1)?;
-            if run.len() > unpacked - bytes.len() {
-                return Err(DecodeError::Corrupt);
-            }
+            ensure(run.len() <= unpacked - bytes.len())?;
             bytes.extend_from_slice(run);
             continue;
         }
@@ -259,9 +254,7 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
         }
         let distance = (usize::from(high) << 8 | usize::from(fields.u8()?)) + 1;
         let start = bytes.len().checked_sub(distance).ok_or(DecodeError::Corrupt)?;
-        if length > unpacked - bytes.len() {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(length <= unpacked - bytes.len())?;
         if distance >= length {
             bytes.extend_from_within(start..start + length);
         } else {
@@ -270,7 +263,8 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
         }
     }
     debug_assert!(bytes.len() <= unpacked, "more than was reserved");
-    if bytes.len() == unpacked { Ok(bytes) } else { Err(DecodeError::Corrupt) }
+    ensure(bytes.len() == unpacked)?;
+    Ok(bytes)
 }
 
 /// The polynomial of the servers' CRC-64 (that of Jones), with its bits reversed.

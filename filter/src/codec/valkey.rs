@@ -40,7 +40,7 @@ use super::layers::{ChainFormat, chain_header};
 use super::{Header, Origin, Sink, Source};
 use crate::array::Bytes;
 use crate::codec::fields::Fields;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::Contained;
@@ -122,9 +122,7 @@ impl Reading {
             tightening: ErrorRate::new(tightening).ok_or(DecodeError::Corrupt)?,
             expansion: expansion.try_into().map_err(|_| DecodeError::Corrupt)?,
         };
-        if !(1..=ValkeySpec::MAX_LAYERS as u64).contains(&num_layers) || is_random > 1 {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure((1..=ValkeySpec::MAX_LAYERS as u64).contains(&num_layers) && is_random <= 1)?;
         Ok(Reading { num_layers: num_layers as usize, spec, is_random: is_random == 1, layers: Vec::new() })
     }
 
@@ -152,9 +150,7 @@ impl Reading {
         }
         let stored = StoredLayer { capacity, items, bytes, probes };
         let layer = stored.checked(&self.expected(capacity)?, self.is_last())?;
-        if seed != self.spec.seed || fields.0.len() as u64 != bytes {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(seed == self.spec.seed && fields.0.len() as u64 == bytes)?;
         request(bytes, admit)?;
         let layer = BitLayer::from_stored(Bytes::copied(fields.0)?, layer, items).ok_or(DecodeError::Corrupt)?;
         self.layers.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
@@ -276,9 +272,7 @@ fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
     let num_layers = fields.u32()?;
     let Reading { num_layers, spec, .. } = Reading::new(num_layers.into(), expansion, rates, 1)?;
     let spec = ValkeySpec { seed, ..spec };
-    if fields.0.len() != num_layers.saturating_mul(HEADER_LAYER_BYTES) {
-        return Err(DecodeError::Corrupt);
-    }
+    ensure(fields.0.len() == num_layers.saturating_mul(HEADER_LAYER_BYTES))?;
     let mut newest = None;
     let decoded = try_collect((0..num_layers).map(|index| {
         let [capacity, items, bytes] = [fields.u64()?, fields.u64()?, fields.u64()?];

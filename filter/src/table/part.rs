@@ -20,7 +20,7 @@ use super::growth::{DIRECTORY_BYTES, DIRECTORY_BYTES_PER_SEGMENT, MAX_DEPTH, Sum
 use super::path::Path;
 use super::segment::{MAX_LOG_GROUPS, Segment};
 use super::{Addressing, Table};
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::item_count::ItemCount;
 use crate::memory::{Admit, request, try_vec};
 
@@ -190,7 +190,8 @@ impl Table {
             segments.try_reserve(1).map_err(|_| DecodeError::OutOfMemory)?;
             segments.push(decoded);
         }
-        if position != end || segments.is_empty() { Err(DecodeError::Corrupt) } else { Ok(segments) }
+        ensure(position == end && !segments.is_empty())?;
+        Ok(segments)
     }
 
     /// Returns copies of those segments with slots that have paths of `others`, which follow each other.
@@ -269,9 +270,7 @@ impl Table {
                 log_groups == space.log_groups() && depth <= space.depth() && (depth == space.depth() || slots == 0)
             }
         };
-        if !is_sound || depth > MAX_DEPTH || position >= END || !position.is_multiple_of(END >> depth) {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(is_sound && depth <= MAX_DEPTH && position < END && position.is_multiple_of(END >> depth))?;
         *bytes = rest;
         let path = path_at(position);
         if slots == 0 {

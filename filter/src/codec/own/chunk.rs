@@ -12,7 +12,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::hash::GOLDEN;
 use crate::memory::try_vec;
 
@@ -75,7 +75,7 @@ impl<'a> SealedChunk<'a> {
     /// Checks that the chunk is not damaged.
     pub fn check(&self) -> Result<(), DecodeError> {
         let is_whole = !self.content.is_empty() && checksum(self.content, self.end, self.tag) == self.checksum;
-        is_whole.then_some(()).ok_or(DecodeError::Corrupt)
+        ensure(is_whole)
     }
 
     /// Checks that the chunk is not damaged, and has this tag.

@@ -22,7 +22,7 @@ use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
 use crate::codec::fields::Fields;
-use crate::error::DecodeError;
+use crate::error::{DecodeError, ensure};
 use crate::kind::Contained;
 use crate::kind::counting::figures::CuckooFigures;
 use crate::kind::counting::{CountingFilter, Figures};
@@ -63,14 +63,10 @@ impl StoredFigures for CuckooFigures {
 
     fn decode(fields: &mut Fields<'_>, growth: Growth) -> Result<CuckooFigures, DecodeError> {
         let [bucket_size, max_iterations, expansion] = [fields.u16()?, fields.u16()?, fields.u16()?];
-        let is_converted = match fields.u16()? {
-            0 => false,
-            1 => true,
-            _ => return Err(DecodeError::Corrupt),
-        };
+        let converted = fields.u16()?;
         let spec = CuckooSpec { bucket_size, max_iterations, expansion };
-        let figures = CuckooFigures { spec, removals: fields.u64()?, is_converted };
-        (spec.is_sound() && spec.growth() == growth).then_some(figures).ok_or(DecodeError::Corrupt)
+        ensure(spec.is_sound() && spec.growth() == growth && converted <= 1)?;
+        Ok(CuckooFigures { spec, removals: fields.u64()?, is_converted: converted == 1 })
     }
 }
 
@@ -111,9 +107,7 @@ where
         let [capacity, history] = [fields.u64()?, fields.u64()?];
         let figures = F::decode(fields, spec.growth)?;
         let table = table::Record::decode(fields, spec.growth, Payload::Count)?;
-        if sections != 1 || !(1..=i64::MAX as u64).contains(&capacity) {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(sections == 1 && (1..=i64::MAX as u64).contains(&capacity))?;
         Ok(Header {
             memory: table.memory(),
             has_chunks: [table.has_chunks(), false],

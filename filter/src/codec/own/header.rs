@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::section::{OwnFilter, sections};
 use crate::codec::Header;
-use crate::codec::fields::Fields;
+use crate::codec::fields::{Fields, checked};
 use crate::error::{DecodeError, Error};
 use crate::memory::try_vec;
 use crate::spec::{ErrorRate, Growth, OwnSpec};
@@ -67,9 +67,7 @@ pub(super) trait OwnKind: OwnFilter {
 
 /// Returns the header without its checksum, or `None` if the bytes are not one of our headers of any version.
 pub fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
-    let (header, checksum) = bytes.split_last_chunk()?;
-    let is_sealed = header.starts_with(MAGIC) && u64::from_le_bytes(*checksum) == xxh3_64(header);
-    is_sealed.then_some(header)
+    checked(bytes).ok().filter(|header| header.starts_with(MAGIC))
 }
 
 /// Returns the number of the kind, and the fields after it, of a header without its checksum.

@@ -28,11 +28,11 @@ use std::borrow::Cow;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::encoding::{Encoded, Format};
-use super::fields::Fields;
+use super::fields::{Fields, checked};
 use super::loader::Loader;
 use super::{DumpChunk, HEADER_CURSOR, Header, LoadedChunk, Origin, Sink, Source};
 use crate::array::WORD;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::filter::Filter;
 use crate::kind::NativeCuckooFilter;
 use crate::kind::counting::CountingFilter;
@@ -41,7 +41,7 @@ use crate::kind::windowed::WindowedFilter;
 use crate::memory::{Admit, request, try_append};
 use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
 use header::{CHECKSUM_BYTES, OwnKind, Preamble};
-use section::{MAX_SECTIONS, OwnFilter, Placed, each_part, section_mut, sections};
+use section::{MAX_SECTIONS, OwnFilter, Part, Placed, parts, section_mut, sections};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
@@ -72,12 +72,7 @@ impl Format for OwnFormat {
     const VERSION: u32 = header::VERSION as u32;
 
     fn read_rdb(_version: u32, source: &mut impl Source, admit: Admit<'_>) -> Result<Filter, DecodeError> {
-        let first = source.string()?;
-        let (packed, checksum) = first.as_ref().split_last_chunk().ok_or(DecodeError::Corrupt)?;
-        if u64::from_le_bytes(*checksum) != xxh3_64(packed) {
-            return Err(DecodeError::Corrupt);
-        }
-        let first = packing::unpack(packed, MAX_FIRST)?;
+        let first = packing::unpack(checked(source.string()?.as_ref())?, MAX_FIRST)?;
         let (header, short) = decode_unsealed(&first)?;
         request(header.memory, admit)?;
         let encoded = first.strip_suffix(short).ok_or(DecodeError::Corrupt)?;
@@ -87,16 +82,14 @@ impl Format for OwnFormat {
         } else {
             let mut fields = Fields(short);
             loader.fill(&header, || Ok((take_short(&mut fields)?, None)), admit)?;
-            if !fields.0.is_empty() {
-                return Err(DecodeError::Corrupt);
-            }
+            ensure(fields.0.is_empty())?;
         }
         loader.finish()
     }
 
     fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Header, DecodeError>> {
         let header = decode_unsealed(header::unsealed(bytes)?);
-        Some(header.and_then(|(header, rest)| rest.is_empty().then_some(header).ok_or(DecodeError::Corrupt)))
+        Some(header.and_then(|(header, rest)| ensure(rest.is_empty()).map(|()| header)))
     }
 
     fn check_chunk(cursor: u64, data: &[u8]) -> Option<Result<(), DecodeError>> {
@@ -116,10 +109,9 @@ fn decode_unsealed(unsealed: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
 
 /// Takes the content of a chunk that is stored with the header.
 fn take_short<'a>(fields: &mut Fields<'a>) -> Result<&'a [u8], DecodeError> {
-    let length = usize::try_from(fields.u64()?).ok().filter(|&length| length <= MAX_FIRST);
-    let length = length.ok_or(DecodeError::Corrupt)?;
+    let length = fields.u64()?;
     let content = fields.take(length)?;
-    fields.zeros(padding(length))?;
+    fields.zeros(padding(content.len()))?;
     Ok(content)
 }
 
@@ -134,24 +126,22 @@ impl<F: OwnKind> Encoded for F {
         first.truncate(first.len().saturating_sub(CHECKSUM_BYTES));
         let is_short = sections(self).map(|placed| placed.section.content_bytes()).sum::<u64>() <= SHORT;
         if is_short {
-            let mut appended = Ok(());
-            each_part(self, |part, _tag| {
-                let length = part.content.len();
-                let padding = &[0; WORD][..padding(length)];
-                let length = (length as u64).to_le_bytes();
-                appended = appended.and_then(|()| try_append(&mut first, &[&length, &part.content, padding]));
-            })?;
-            appended?;
+            for part in parts(self) {
+                let (Part { content, .. }, _tag) = part?;
+                let padding = &[0; WORD][..padding(content.len())];
+                try_append(&mut first, &[&(content.len() as u64).to_le_bytes(), &content, padding])?;
+            }
         }
         let mut packed = packing::pack(&first)?;
         let checksum = xxh3_64(&packed).to_le_bytes();
         try_append(&mut packed, &[&checksum])?;
         sink.string(&packed);
         if !is_short {
-            each_part(self, |part, tag| {
-                sink.string(&part.content);
-                sink.unsigned(chunk::checksum(&part.content, part.end, tag));
-            })?;
+            for part in parts(self) {
+                let (Part { content, end }, tag) = part?;
+                sink.string(&content);
+                sink.unsigned(chunk::checksum(&content, end, tag));
+            }
         }
         Ok(())
     }
@@ -191,7 +181,7 @@ impl<F: OwnKind> Encoded for F {
     }
 
     fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        each_part(self, |part, _tag| add(&part.content))
+        parts(self).try_for_each(|part| part.map(|(part, _tag)| add(&part.content)))
     }
 
     /// A complete filter has the header from which it was built.

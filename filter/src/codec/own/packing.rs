@@ -5,7 +5,7 @@
 //! zero. After a tag of 0, which is a zero word, a byte has the number of zero words that follow.
 
 use crate::array::WORD;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::memory::try_vec;
 
 /// Returns the packed bytes. Their number must be a multiple of 8.
@@ -43,9 +43,7 @@ pub fn unpack(mut packed: &[u8], max: usize) -> Result<Vec<u8>, DecodeError> {
         for _ in 0..=further {
             bytes.extend_from_slice(&word);
         }
-        if bytes.len() > max {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(bytes.len() <= max)?;
     }
     Ok(bytes)
 }

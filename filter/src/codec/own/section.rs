@@ -97,14 +97,13 @@ pub(crate) fn section_mut(
     Ok((Placed { section, start, tag }, within))
 }
 
-/// Hands the chunks of all sections to `handle`, in order, each with its tag.
-pub(crate) fn each_part<'a>(filter: &'a dyn OwnFilter, mut handle: impl FnMut(Part<'a>, u64)) -> Result<(), Error> {
-    for Placed { section, tag, .. } in sections(filter) {
+/// Returns the chunks of all sections, in order, each with its tag.
+pub(crate) fn parts(filter: &dyn OwnFilter) -> impl Iterator<Item = Result<(Part<'_>, u64), Error>> {
+    sections(filter).flat_map(|Placed { section, tag, .. }| {
         let mut position = 0;
-        while let Some(part) = section.part_at(position)? {
-            position = part.end;
-            handle(part, tag);
-        }
-    }
-    Ok(())
+        std::iter::from_fn(move || {
+            let part = section.part_at(position).transpose()?;
+            Some(part.inspect(|part| position = part.end).map(|part| (part, tag)))
+        })
+    })
 }

@@ -20,7 +20,7 @@ use super::chunk::TABLE_CHUNK_BYTES;
 use super::section::{Part, Section};
 use crate::array::try_box;
 use crate::codec::fields::Fields;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::item_count::{ItemCount, MAX_ITEMS};
 use crate::memory::Admit;
 use crate::spec::Growth;
@@ -135,9 +135,7 @@ impl Section for Table {
     }
 
     fn merge(&mut self, content: &[u8], end: Position, admit: Admit<'_>) -> Result<bool, DecodeError> {
-        if end_of(content) != Some(end) {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(end_of(content) == Some(end))?;
         // The table was encoded when it was empty, so it has no chunks.
         if self.occurrences() == 0 && !matches!(self.payload(), Payload::Slice(_)) {
             return Err(DecodeError::Foreign);

@@ -25,7 +25,7 @@ use super::section::{MAX_SECTIONS, OwnFilter, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
-use crate::error::DecodeError;
+use crate::error::{DecodeError, ensure};
 use crate::kind::Contained;
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::windowed::slices::{Slice, Slices, TABLES};
@@ -103,9 +103,7 @@ impl OwnKind for WindowedFilter {
         let [forgotten, latest] = [fields.u64()?, fields.u64()?];
         let history = fields.u64()?;
         let sweep_positions = [fields.u64()?, fields.u64()?];
-        if sweep_positions.iter().any(|&position| position >= END) {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(sweep_positions.iter().all(|&position| position < END))?;
         let decode_slice =
             |_| Ok::<_, DecodeError>(Slice { until: fields.u64()?, items: [fields.u64()?, fields.u64()?] });
         let remembered = try_collect((0..number).map(decode_slice))?;
@@ -118,9 +116,7 @@ impl OwnKind for WindowedFilter {
             _ => return Err(DecodeError::Corrupt),
         };
         let is_in_overflow = |slice: &Slice| slice.items[1] > 0;
-        if overflow.is_none() && remembered.iter().any(is_in_overflow) {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(overflow.is_some() || !remembered.iter().any(is_in_overflow))?;
         Ok(Header {
             memory: expected.memory().saturating_add(overflow.as_ref().map_or(0, table::Record::memory)),
             has_chunks: [expected.has_chunks(), overflow.as_ref().is_some_and(table::Record::has_chunks)],

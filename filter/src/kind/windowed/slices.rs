@@ -27,7 +27,7 @@
 use std::num::NonZeroU64;
 
 use crate::array::Mover;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::item_count::MAX_ITEMS;
 use crate::memory::try_vec;
 use crate::window::{MAX_LENGTH, MAX_SPAN, Window};
@@ -171,9 +171,7 @@ impl Slices {
                         && stored.iter().all(|slice| slice.until == u64::MAX && slice.total() <= slices.slice_capacity)
                 }
             };
-        if !is_sound {
-            return Err(DecodeError::Corrupt);
-        }
+        ensure(is_sound)?;
         slices.forgotten = forgotten;
         slices.latest = latest;
         slices.len = stored.len();
