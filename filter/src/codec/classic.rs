@@ -127,6 +127,8 @@ fn decode_layer(fields: &mut Fields<'_>, origin: Origin) -> Result<(BitLayerSpec
 }
 
 impl ChainFormat for ClassicSpec {
+    type Layer = ClassicLayer;
+
     fn write_rdb(filter: &ClassicFilter, sink: &mut dyn Sink) -> Result<(), Error> {
         let ClassicSpec { options, expansion } = filter.spec();
         for number in [filter.items(), filter.chain().len() as u64, options.bits().into(), (*expansion).into()] {

@@ -16,13 +16,13 @@
 //!  u64 items   u64 buckets of the first   u64 removals   u64 layers   u16 bucket size   u16 iterations   u16 expansion
 //! ```
 //!
-//! and the slots in chunks of [layers].
+//! and the slots in chunks of [layers](super::layers).
 
 #![warn(clippy::arithmetic_side_effects)]
 
-use super::encoding::{Encoded, Format};
-use super::layers::Layer;
-use super::{DumpChunk, Header, LoadedChunk, Origin, Sink, Source, layers};
+use super::encoding::Format;
+use super::layers::{ChainFormat, Layer};
+use super::{Header, Origin, Sink, Source};
 use crate::array::try_box;
 use crate::codec::fields::Fields;
 use crate::codec::own::section::MAX_SECTIONS;
@@ -30,7 +30,7 @@ use crate::error::{DecodeError, Error, ensure};
 use crate::filter::Filter;
 use crate::item_count::MAX_ITEMS;
 use crate::kind::cuckoo::cuckoo_layer::{CuckooLayer, CuckooLayerSpec};
-use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
+use crate::kind::cuckoo::{CuckooFilter, CuckooSpec, CuckooState};
 use crate::kind::{Contained, KindFilter};
 use crate::memory::{Admit, request, try_collect, try_vec};
 
@@ -45,15 +45,14 @@ pub(super) struct CuckooFormat;
 
 /// The numbers of a filter, which are checked.
 struct Numbers {
-    spec: CuckooSpec,
+    state: CuckooState,
     layers: Vec<CuckooLayerSpec>,
-    items: u64,
-    removals: u64,
 }
 
 impl Numbers {
     /// Returns the numbers of a filter, or an error if no filter can have them.
-    fn checked(spec: CuckooSpec, buckets: u64, layers: u64, items: u64, removals: u64) -> Result<Numbers, DecodeError> {
+    fn checked(state: CuckooState, buckets: u64, layers: u64) -> Result<Numbers, DecodeError> {
+        let CuckooState { spec, items, removals } = state;
         let has_layers = (1..=CuckooSpec::MAX_LAYERS as u64).contains(&layers);
         ensure(spec.is_sound() && removals <= MAX_ITEMS && has_layers)?;
         // If items are added while RedisBloom dumps a filter, the copy has more items than its header says. When they
@@ -65,7 +64,7 @@ impl Numbers {
             next = spec.next(layer);
             Ok::<_, DecodeError>(layer)
         }))?;
-        Ok(Numbers { spec, layers, items, removals })
+        Ok(Numbers { state: CuckooState { items, ..state }, layers })
     }
 
     /// Returns the bytes of all slots.
@@ -87,15 +86,14 @@ impl Format for CuckooFormat {
             let [bucket_size, max_iterations, expansion] = [source.number()?, source.number()?, source.number()?];
             spec = CuckooSpec { bucket_size, max_iterations, expansion };
         }
-        let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
-        let layers = try_collect(numbers.layers.iter().map(|&spec| {
+        let Numbers { state, layers } = Numbers::checked(CuckooState { spec, items, removals }, buckets, layers)?;
+        let layers = try_collect(layers.iter().map(|&spec| {
             ensure(version < 4 || source.unsigned()? == spec.buckets)?;
             let slots = spec.checked_slots().ok_or(DecodeError::Corrupt)?;
             request(slots, admit)?;
             CuckooLayer::from_slots(source.array(slots)?, spec).ok_or(DecodeError::Corrupt)
         }))?;
-        let Numbers { items, removals, .. } = numbers;
-        Ok(Filter::from(CuckooFilter::from_layers(spec, layers, items, removals).into_any()?))
+        Ok(Filter::from(CuckooFilter::from_layers(state, layers).into_any()?))
     }
 
     fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Header, DecodeError>> {
@@ -114,18 +112,20 @@ fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, Decod
     // RedisBloom restores files with no iterations, but rejects such headers.
     ensure(max_iterations > 0 || origin == Origin::Replication)?;
     let spec = CuckooSpec { bucket_size, max_iterations, expansion };
-    let numbers = Numbers::checked(spec, buckets, layers, items, removals)?;
+    let numbers = Numbers::checked(CuckooState { spec, items, removals }, buckets, layers)?;
     Ok(Header {
         memory: numbers.memory(),
         has_chunks: [false; MAX_SECTIONS],
         build: try_box(move || {
             let layers = try_collect(numbers.layers.iter().map(|&spec| CuckooLayer::new(spec)))?;
-            Ok(CuckooFilter::from_layers(numbers.spec, layers, numbers.items, numbers.removals).into_any()?)
+            Ok(CuckooFilter::from_layers(numbers.state, layers).into_any()?)
         })?,
     })
 }
 
 impl Layer for CuckooLayer {
+    const MAY_LOAD_NOTHING: bool = false;
+
     fn bytes(&self) -> &[u8] {
         self.slots()
     }
@@ -143,56 +143,30 @@ impl Layer for CuckooLayer {
     }
 }
 
-impl Encoded for CuckooFilter {
-    fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
-        let CuckooSpec { bucket_size, max_iterations, expansion } = *self.spec();
-        for number in [self.chain().len() as u64, self.first_buckets(), self.items(), self.removals()] {
+impl ChainFormat for CuckooState {
+    type Layer = CuckooLayer;
+
+    fn write_rdb(filter: &CuckooFilter, sink: &mut dyn Sink) -> Result<(), Error> {
+        let CuckooSpec { bucket_size, max_iterations, expansion } = *filter.spec();
+        for number in [filter.chain().len() as u64, filter.first_buckets(), filter.items(), filter.removals()] {
             sink.unsigned(number);
         }
         for number in [bucket_size, max_iterations, expansion] {
             sink.unsigned(number.into());
         }
-        for layer in self.chain() {
+        for layer in filter.chain() {
             sink.unsigned(layer.spec().buckets);
             sink.string(layer.slots());
         }
         Ok(())
     }
 
-    fn encode_header(&self) -> Result<Vec<u8>, Error> {
-        let CuckooSpec { bucket_size, max_iterations, expansion } = *self.spec();
+    fn encode_header(filter: &CuckooFilter) -> Result<Vec<u8>, Error> {
+        let CuckooSpec { bucket_size, max_iterations, expansion } = *filter.spec();
         let mut header = try_vec(HEADER_BYTES)?;
-        let counts = [self.items(), self.first_buckets(), self.removals(), self.chain().len() as u64];
+        let counts = [filter.items(), filter.first_buckets(), filter.removals(), filter.chain().len() as u64];
         header.extend_from_slice(counts.map(u64::to_le_bytes).as_flattened());
         header.extend_from_slice([bucket_size, max_iterations, expansion].map(u16::to_le_bytes).as_flattened());
         Ok(header)
-    }
-
-    fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-        Ok(layers::next_chunk(cursor, self.chain()))
-    }
-
-    fn load_chunk<'a>(
-        &'a mut self,
-        cursor: u64,
-        data: &'a [u8],
-        origin: Origin,
-        _admit: Admit<'_>,
-    ) -> Result<LoadedChunk<'a>, DecodeError> {
-        ensure(!data.is_empty())?;
-        layers::load_chunk(self.chain_mut(), cursor, data, origin)
-    }
-
-    fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        self.chain().iter().for_each(|layer| add(layer.slots()));
-        Ok(())
-    }
-
-    fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
-        layers::is_next(cursor, length, loaded)
-    }
-
-    fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
-        Ok(layers::is_complete(self.chain(), loaded))
     }
 }

@@ -12,12 +12,12 @@ use super::encoding::Encoded;
 use super::{DumpChunk, Header, LoadedChunk, Origin, Sink};
 use crate::array::try_box;
 use crate::codec::own::section::MAX_SECTIONS;
-use crate::error::{DecodeError, Error};
+use crate::error::{DecodeError, Error, ensure};
 use crate::kind::Contained;
 use crate::kind::chain::bit_layer::BitLayer;
 use crate::kind::chain::probes::Probes;
 use crate::kind::chain::spec::BitLayerSpec;
-use crate::kind::chain::{BitChain, ChainSpec};
+use crate::kind::chain::{BitChain, Chain, ChainSpec};
 use crate::memory::{Admit, try_collect};
 
 /// The maximum number of bytes in a chunk that is written, as in RedisBloom. Chunks of any length are read.
@@ -25,6 +25,9 @@ const MAX_BYTES: usize = 16 << 20;
 
 /// A layer, as it is stored.
 pub(super) trait Layer {
+    /// True if a chunk of the layer may have no bytes.
+    const MAY_LOAD_NOTHING: bool;
+
     /// Returns its bytes.
     fn bytes(&self) -> &[u8];
 
@@ -32,49 +35,9 @@ pub(super) trait Layer {
     fn load(&mut self, start: usize, part: &[u8], origin: Origin) -> Result<bool, DecodeError>;
 }
 
-/// Returns the chunk after a cursor, or `None` after the last. Accepts any cursor, also one between two chunks.
-pub(super) fn next_chunk(cursor: u64, layers: &[impl Layer]) -> Option<DumpChunk<'_>> {
-    let (layer, within) = locate(layers, cursor.checked_sub(1)?)?;
-    let bytes = layers[layer].bytes().get(within..)?;
-    let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
-    Some(DumpChunk { cursor: cursor.saturating_add(bytes.len() as u64), data: Cow::Borrowed(bytes) })
-}
-
-/// Loads a chunk.
-pub(super) fn load_chunk<'a>(
-    layers: &'a mut [impl Layer],
-    cursor: u64,
-    data: &[u8],
-    origin: Origin,
-) -> Result<LoadedChunk<'a>, DecodeError> {
-    let start = cursor.checked_sub(data.len() as u64).filter(|_| cursor > 0).ok_or(DecodeError::Corrupt)?;
-    let place = start.checked_sub(1).and_then(|offset| locate(layers, offset));
-    let (layer, within) = place.ok_or(DecodeError::NoSuchOffset)?;
-    let changed = layers[layer].load(within, data, origin)?;
-    Ok(LoadedChunk { bytes: &layers[layer].bytes()[within..][..data.len()], changed })
-}
-
-/// Returns true if a chunk of `length` bytes is the next one after `loaded` bytes of chunks.
-pub(super) fn is_next(cursor: u64, length: u64, loaded: u64) -> bool {
-    cursor == loaded.saturating_add(1).saturating_add(length)
-}
-
-/// Returns the layer that holds the byte at `offset`, and the offset in it.
-fn locate(layers: &[impl Layer], offset: u64) -> Option<(usize, usize)> {
-    let mut start: u64 = 0;
-    layers.iter().enumerate().find_map(|(index, layer)| {
-        let (within, size) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
-        start = start.saturating_add(size);
-        (within < size).then_some((index, within as usize))
-    })
-}
-
-/// Returns true if all bytes of the layers were loaded. The header does not depend on them.
-pub(super) fn is_complete(layers: &[impl Layer], loaded: u64) -> bool {
-    layers.iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == loaded
-}
-
 impl<P: Probes> Layer for BitLayer<P> {
+    const MAY_LOAD_NOTHING: bool = true;
+
     fn bytes(&self) -> &[u8] {
         self.bytes()
     }
@@ -88,15 +51,77 @@ impl<P: Probes> Layer for BitLayer<P> {
     }
 }
 
-/// The parameters of a chain of layers of bits, with its encoding.
-pub(super) trait ChainFormat: ChainSpec {
-    fn write_rdb(filter: &BitChain<Self>, sink: &mut dyn Sink) -> Result<(), Error>;
+/// What the layers of a chain have in common, with the encoding of the chain.
+pub(super) trait ChainFormat: Sized {
+    type Layer: Layer;
 
-    fn encode_header(filter: &BitChain<Self>) -> Result<Vec<u8>, Error>;
+    fn write_rdb(filter: &Chain<Self::Layer, Self>, sink: &mut dyn Sink) -> Result<(), Error>;
+
+    fn encode_header(filter: &Chain<Self::Layer, Self>) -> Result<Vec<u8>, Error>;
 }
 
-/// Returns the header of a chain of these layers with these numbers of items.
-pub(super) fn chain_header<S: ChainFormat>(spec: S, decoded: Vec<(BitLayerSpec, u64)>) -> Result<Header, DecodeError>
+impl<C: ChainFormat> Encoded for Chain<C::Layer, C> {
+    fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+        C::write_rdb(self, sink)
+    }
+
+    fn encode_header(&self) -> Result<Vec<u8>, Error> {
+        C::encode_header(self)
+    }
+
+    /// Accepts any cursor, also one between two chunks.
+    fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
+        let place = cursor.checked_sub(1).and_then(|offset| locate(self.chain(), offset));
+        Ok(place.map(|(layer, within)| {
+            let bytes = &self.chain()[layer].bytes()[within..];
+            let bytes = &bytes[..bytes.len().min(MAX_BYTES)];
+            DumpChunk { cursor: cursor.saturating_add(bytes.len() as u64), data: Cow::Borrowed(bytes) }
+        }))
+    }
+
+    fn load_chunk<'a>(
+        &'a mut self,
+        cursor: u64,
+        data: &'a [u8],
+        origin: Origin,
+        _admit: Admit<'_>,
+    ) -> Result<LoadedChunk<'a>, DecodeError> {
+        ensure(cursor > 0 && (C::Layer::MAY_LOAD_NOTHING || !data.is_empty()))?;
+        let start = cursor.checked_sub(data.len() as u64).ok_or(DecodeError::Corrupt)?;
+        let place = start.checked_sub(1).and_then(|offset| locate(self.chain(), offset));
+        let (layer, within) = place.ok_or(DecodeError::NoSuchOffset)?;
+        let layer = &mut self.chain_mut()[layer];
+        let changed = layer.load(within, data, origin)?;
+        Ok(LoadedChunk { bytes: &layer.bytes()[within..][..data.len()], changed })
+    }
+
+    fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        self.chain().iter().for_each(|layer| add(layer.bytes()));
+        Ok(())
+    }
+
+    fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
+        cursor == loaded.saturating_add(1).saturating_add(length)
+    }
+
+    /// The header does not depend on the bytes.
+    fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
+        Ok(self.chain().iter().map(|layer| layer.bytes().len() as u64).sum::<u64>() == loaded)
+    }
+}
+
+/// Returns the layer that holds the byte at `offset`, and the offset in it.
+fn locate(layers: &[impl Layer], offset: u64) -> Option<(usize, usize)> {
+    let mut start: u64 = 0;
+    layers.iter().enumerate().find_map(|(index, layer)| {
+        let (within, size) = (offset.checked_sub(start)?, layer.bytes().len() as u64);
+        start = start.saturating_add(size);
+        (within < size).then_some((index, within as usize))
+    })
+}
+
+/// Returns the header of a chain of these layers of bits with these numbers of items.
+pub(super) fn chain_header<S: ChainSpec>(spec: S, decoded: Vec<(BitLayerSpec, u64)>) -> Result<Header, DecodeError>
 where
     BitChain<S>: Contained,
 {
@@ -112,41 +137,4 @@ where
             Ok(BitChain::from_layers(spec, layers).into_any()?)
         })?,
     })
-}
-
-impl<S: ChainFormat> Encoded for BitChain<S> {
-    fn write_rdb(&self, sink: &mut dyn Sink) -> Result<(), Error> {
-        S::write_rdb(self, sink)
-    }
-
-    fn encode_header(&self) -> Result<Vec<u8>, Error> {
-        S::encode_header(self)
-    }
-
-    fn next_chunk(&self, cursor: u64) -> Result<Option<DumpChunk<'_>>, Error> {
-        Ok(next_chunk(cursor, self.chain()))
-    }
-
-    fn load_chunk<'a>(
-        &'a mut self,
-        cursor: u64,
-        data: &'a [u8],
-        origin: Origin,
-        _admit: Admit<'_>,
-    ) -> Result<LoadedChunk<'a>, DecodeError> {
-        load_chunk(self.chain_mut(), cursor, data, origin)
-    }
-
-    fn digest_content(&self, add: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
-        self.chain().iter().for_each(|layer| add(layer.bytes()));
-        Ok(())
-    }
-
-    fn is_next(&self, cursor: u64, length: u64, loaded: u64) -> bool {
-        is_next(cursor, length, loaded)
-    }
-
-    fn is_complete(&self, _header: &[u8], loaded: u64) -> Result<bool, Error> {
-        Ok(is_complete(self.chain(), loaded))
-    }
 }

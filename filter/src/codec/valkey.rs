@@ -285,6 +285,8 @@ fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
 }
 
 impl ChainFormat for ValkeySpec {
+    type Layer = BitLayer<ValkeyProbes>;
+
     fn write_rdb(filter: &ValkeyFilter, sink: &mut dyn Sink) -> Result<(), Error> {
         let spec = filter.spec();
         sink.unsigned(filter.chain().len() as u64);

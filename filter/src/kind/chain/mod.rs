@@ -1,5 +1,5 @@
-//! A chain of [layers](bit_layer) of bits, which classic and valkey filters are. New items go into the newest layer.
-//! When it is full, a larger layer is added.
+//! A chain of layers: of [bits](bit_layer) in classic and valkey filters, of fingerprints in [cuckoo
+//! filters](super::cuckoo). New items go into the newest layer. When it is full, a larger layer is added.
 
 pub(crate) mod bit_layer;
 pub(crate) mod probes;
@@ -19,11 +19,46 @@ use bit_layer::{BitLayer, INSERTS_AHEAD};
 use probes::Probes;
 use spec::BitLayerSpec;
 
-/// A chain of layers, oldest first, and their common parameters.
-pub struct BitChain<S: ChainSpec> {
-    layers: Box<[BitLayer<S::Probes>]>,
-    spec: S,
+/// A chain of layers, oldest first, and what they have in common.
+pub struct Chain<L, C> {
+    pub(super) layers: Box<[L]>,
+    pub(super) common: C,
 }
+
+impl<L, C> Chain<L, C> {
+    /// Creates a chain from existing layers.
+    pub fn from_layers(common: C, layers: Vec<L>) -> Chain<L, C> {
+        Chain { layers: layers.into_boxed_slice(), common }
+    }
+
+    /// Returns the layers, oldest first.
+    pub fn chain(&self) -> &[L] {
+        &self.layers
+    }
+
+    /// Returns the layers, oldest first, to change them.
+    pub fn chain_mut(&mut self) -> &mut [L] {
+        &mut self.layers
+    }
+
+    /// Adds layers that take `bytes` bytes, up to `max_layers` in all: all of them, or none.
+    pub(super) fn append(
+        &mut self,
+        layers: impl ExactSizeIterator<Item = Result<L, Error>>,
+        bytes: u64,
+        max_layers: usize,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
+        if self.layers.len() + layers.len() > max_layers {
+            return Err(Error::CannotGrow);
+        }
+        request(bytes, admit)?;
+        try_extend(&mut self.layers, try_collect(layers)?)
+    }
+}
+
+/// A chain of layers of bits, and their common parameters.
+pub type BitChain<S> = Chain<BitLayer<<S as ChainSpec>::Probes>, S>;
 
 /// The parameters that the layers of a chain share, and how the chain grows.
 pub trait ChainSpec: Copy + PartialEq + 'static {
@@ -66,7 +101,7 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
 impl<S: ChainSpec> BitChain<S> {
     /// Returns a chain of empty layers that are like the first `num_layers` of this chain.
     fn empty_chain(&self, num_layers: usize, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
-        let mut chain = BitChain::from_layers(self.spec, Vec::new());
+        let mut chain = BitChain::from_layers(self.common, Vec::new());
         chain.ensure_layers_like(self, num_layers, admit)?;
         Ok(chain)
     }
@@ -75,34 +110,25 @@ impl<S: ChainSpec> BitChain<S> {
     fn ensure_layers_like(&mut self, other: &BitChain<S>, num_layers: usize, admit: Admit<'_>) -> Result<(), Error> {
         match other.layers.get(self.layers.len()..num_layers) {
             None | Some([]) => Ok(()),
-            Some(missing) => self.append(missing.iter().map(BitLayer::spec), admit),
+            Some(missing) => self.append_empty(missing.iter().map(BitLayer::spec), admit),
         }
-    }
-
-    /// Creates a chain from existing layers.
-    pub fn from_layers(spec: S, layers: Vec<BitLayer<S::Probes>>) -> BitChain<S> {
-        BitChain { layers: layers.into_boxed_slice(), spec }
     }
 
     /// Adds a layer to a full chain.
     fn grow(&mut self, admit: Admit<'_>) -> Result<(), Error> {
         let newest = self.layers.last().ok_or(Error::OutOfMemory)?.spec();
-        let next = self.spec.next(&newest, self.layers.len())?;
-        self.append(std::iter::once(next), admit)
+        let next = self.common.next(&newest, self.layers.len())?;
+        self.append_empty(std::iter::once(next), admit)
     }
 
     /// Adds empty layers: all of them, or none.
-    fn append(
+    fn append_empty(
         &mut self,
         specs: impl ExactSizeIterator<Item = BitLayerSpec> + Clone,
         admit: Admit<'_>,
     ) -> Result<(), Error> {
         let bytes = specs.clone().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes));
-        if self.layers.len() + specs.len() > S::MAX_LAYERS {
-            return Err(Error::CannotGrow);
-        }
-        request(bytes, admit)?;
-        try_extend(&mut self.layers, try_collect(specs.map(BitLayer::new))?)
+        self.append(specs.map(BitLayer::new), bytes, S::MAX_LAYERS, admit)
     }
 
     fn merge_layers(&mut self, sources: &[(&BitChain<S>, u64)], op: MergeOp, is_new: bool) -> bool {
@@ -113,19 +139,9 @@ impl<S: ChainSpec> BitChain<S> {
         changed
     }
 
-    /// Returns the layers, oldest first.
-    pub fn chain(&self) -> &[BitLayer<S::Probes>] {
-        &self.layers
-    }
-
-    /// Returns the layers, oldest first, to change them.
-    pub fn chain_mut(&mut self) -> &mut [BitLayer<S::Probes>] {
-        &mut self.layers
-    }
-
     /// Returns the parameters that all layers share.
     pub fn spec(&self) -> &S {
-        &self.spec
+        &self.common
     }
 }
 
@@ -208,7 +224,7 @@ where
         let spec = S::new(params, own);
         let first = spec.first(params.capacity.get(), params.error_rate.get())?;
         let mut chain = BitChain::from_layers(spec, Vec::new());
-        chain.append(std::iter::once(first), admit)?;
+        chain.append_empty(std::iter::once(first), admit)?;
         Ok(chain)
     }
 
@@ -245,13 +261,13 @@ where
             let BitLayerSpec { capacity, error_rate, .. } = layer.spec();
             (capacity, error_rate)
         });
-        let error_rate = self.spec.error_rate(of_first);
-        Parameters { error_rate, capacity, expansion: self.spec.expansion(), seed: None, window: None }
+        let error_rate = self.common.error_rate(of_first);
+        Parameters { error_rate, capacity, expansion: self.common.expansion(), seed: None, window: None }
     }
 
     #[inline]
     fn hasher(&self) -> Hasher<'_> {
-        self.spec.hasher()
+        self.common.hasher()
     }
 
     fn empty_copy(&self, admit: Admit<'_>) -> Result<BitChain<S>, Error> {
@@ -290,7 +306,7 @@ where
     }
 
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
-        Box::new(self.layers.iter().map(|layer| layer.info(self.spec.hash_bits())))
+        Box::new(self.layers.iter().map(|layer| layer.info(self.common.hash_bits())))
     }
 
     /// Returns 1 if there are no bits: such a filter matches every item.
@@ -358,7 +374,7 @@ where
     }
 
     fn grows_like(&self, other: &BitChain<S>) -> bool {
-        self.spec.expansion() == other.spec.expansion()
+        self.common.expansion() == other.common.expansion()
     }
 
     fn merged(sources: &[(&BitChain<S>, u64)], op: MergeOp, admit: Admit<'_>) -> Result<BitChain<S>, Error> {

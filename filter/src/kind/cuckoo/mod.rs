@@ -7,6 +7,7 @@ pub(crate) mod cuckoo_layer;
 
 use std::num::NonZeroU32;
 
+use super::chain::Chain;
 use super::{CreateParams, Insertion, KindFilter};
 use crate::array::{Bytes, Mover, WORD};
 use crate::error::{Error, Interrupted, MergeError};
@@ -15,7 +16,7 @@ use crate::hash::{Hash, Hasher};
 use crate::item_count::MAX_ITEMS;
 use crate::kind::AnyFilter;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request, try_collect, try_extend, try_vec};
+use crate::memory::{Admit, try_collect, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{ErrorRate, Growth, OnDuplicate, Parameters};
 use crate::table::Position;
@@ -124,40 +125,33 @@ impl CuckooSpec {
     }
 }
 
-/// A chain of layers, oldest first, with their common parameters and counts.
-pub struct CuckooFilter {
-    layers: Box<[CuckooLayer]>,
-    spec: CuckooSpec,
+/// The parameters of a cuckoo filter, and its counts.
+#[derive(Clone, Copy)]
+pub struct CuckooState {
+    /// The parameters that all layers share.
+    pub spec: CuckooSpec,
     /// The number of additions, minus the removals.
-    items: u64,
-    /// The number of removals since the last compaction.
-    removals: u64,
+    pub items: u64,
+    /// The number of removals since the last [compaction](CuckooFilter::compact).
+    pub removals: u64,
 }
 
+/// A chain of layers of fingerprints.
+pub type CuckooFilter = Chain<CuckooLayer, CuckooState>;
+
 impl CuckooFilter {
-    /// Creates a chain from existing layers and counts.
-    pub fn from_layers(spec: CuckooSpec, layers: Vec<CuckooLayer>, items: u64, removals: u64) -> CuckooFilter {
-        CuckooFilter { layers: layers.into_boxed_slice(), spec, items, removals }
-    }
-
-    /// Returns the layers, oldest first.
-    pub fn chain(&self) -> &[CuckooLayer] {
-        &self.layers
-    }
-
-    /// Returns the layers, oldest first, to change them.
-    pub fn chain_mut(&mut self) -> &mut [CuckooLayer] {
-        &mut self.layers
+    fn empty(spec: CuckooSpec) -> CuckooFilter {
+        Chain::from_layers(CuckooState { spec, items: 0, removals: 0 }, Vec::new())
     }
 
     /// Returns the parameters that all layers share.
     pub fn spec(&self) -> &CuckooSpec {
-        &self.spec
+        &self.common.spec
     }
 
     /// Returns the number of removals since the last [compaction](Self::compact).
     pub fn removals(&self) -> u64 {
-        self.removals
+        self.common.removals
     }
 
     /// Returns the number of buckets of the first layer.
@@ -188,20 +182,20 @@ impl CuckooFilter {
     #[inline]
     fn insert(&mut self, entry: Entry, is_replay: bool, admit: Admit<'_>) -> Result<(), Error> {
         // Only a forged header has so many items. One more would not fit into a file.
-        if self.items >= MAX_ITEMS {
+        if self.common.items >= MAX_ITEMS {
             return Err(Error::CannotGrow);
         }
         if !self.layers.iter_mut().rev().any(|layer| layer.insert(entry)) {
             self.insert_with_effort(entry, is_replay, admit)?;
         }
-        self.items += 1;
+        self.common.items += 1;
         Ok(())
     }
 
     /// Stores a fingerprint for which no layer has a free slot in its buckets.
     #[inline(never)]
     fn insert_with_effort(&mut self, entry: Entry, is_replay: bool, admit: Admit<'_>) -> Result<(), Error> {
-        let max_moves = self.spec.max_iterations;
+        let max_moves = self.common.spec.max_iterations;
         let newest = self.layers.last_mut().ok_or(Error::CannotGrow)?;
         if newest.insert_by_moving(entry, max_moves) {
             return Ok(());
@@ -214,30 +208,25 @@ impl CuckooFilter {
 
     /// Adds a layer to a full chain.
     fn grow(&mut self, is_replay: bool, admit: Admit<'_>) -> Result<(), Error> {
-        if self.spec.expansion == 0 {
+        if self.common.spec.expansion == 0 {
             return Err(Error::Full);
         }
         let [first, newest] = [self.layers.first(), self.layers.last()].map(|layer| layer.map(CuckooLayer::spec));
-        let next = newest.and_then(|newest| self.spec.next(newest)).ok_or(Error::CannotGrow)?;
+        let next = newest.and_then(|newest| self.common.spec.next(newest)).ok_or(Error::CannotGrow)?;
         let slots = next.checked_slots().ok_or(Error::CannotGrow)?;
         let reserved = first.and_then(|first| first.checked_slots()).unwrap_or(0);
-        let is_sparse = self.items < self.slots() / MIN_FILL;
+        let is_sparse = self.common.items < self.slots() / MIN_FILL;
         // A master that is RedisBloom has no such limit, and its replicas must not lose items.
         if is_sparse && !is_replay && slots > MAX_SPARSE_SLOTS.max(4 * reserved) {
             return Err(Error::CannotGrow);
         }
-        self.append(next, admit)
+        self.append_empty(next, admit)
     }
 
-    /// Adds an empty layer.
-    fn append(&mut self, spec: CuckooLayerSpec, admit: Admit<'_>) -> Result<(), Error> {
-        if self.layers.len() >= CuckooSpec::MAX_LAYERS {
-            return Err(Error::CannotGrow);
-        }
+    fn append_empty(&mut self, spec: CuckooLayerSpec, admit: Admit<'_>) -> Result<(), Error> {
         let slots = spec.checked_slots().ok_or(Error::OutOfMemory)?;
-        request(slots.saturating_add(size_of::<CuckooLayer>() as u64), admit)?;
-        let layer = CuckooLayer::new(spec)?;
-        try_extend(&mut self.layers, [layer])
+        let bytes = slots.saturating_add(size_of::<CuckooLayer>() as u64);
+        self.append(std::iter::once(spec).map(CuckooLayer::new), bytes, CuckooSpec::MAX_LAYERS, admit)
     }
 
     /// Removes one copy of a fingerprint, the newest. Returns false if there is none.
@@ -245,9 +234,9 @@ impl CuckooFilter {
         if !self.layers.iter_mut().rev().any(|layer| layer.remove(entry)) {
             return false;
         }
-        self.items = self.items.saturating_sub(1);
-        self.removals = self.removals.saturating_add(1).min(MAX_ITEMS);
-        if self.removals.saturating_mul(10) > self.items && self.may_compact() {
+        self.common.items = self.common.items.saturating_sub(1);
+        self.common.removals = self.common.removals.saturating_add(1).min(MAX_ITEMS);
+        if self.common.removals.saturating_mul(10) > self.common.items && self.may_compact() {
             self.compact(false);
         }
         true
@@ -258,7 +247,7 @@ impl CuckooFilter {
     /// for more removals, and so does one whose newest layer has many items to try in many slots of older layers.
     fn may_compact(&self) -> bool {
         let Some((newest, older)) = self.layers.split_last() else { return false };
-        let budget = self.removals.saturating_mul(STEPS_PER_REMOVAL).saturating_add(FREE_STEPS);
+        let budget = self.common.removals.saturating_mul(STEPS_PER_REMOVAL).saturating_add(FREE_STEPS);
         if older.is_empty() {
             return false;
         }
@@ -267,14 +256,14 @@ impl CuckooFilter {
         }
         // Only fingerprints are tried in other layers: free slots are passed over many at a time.
         let slots = newest.slots().len() as u64 / SLOTS_PER_STEP;
-        let tries = older.len() as u64 * u64::from(self.spec.bucket_size).div_ceil(WORD as u64);
+        let tries = older.len() as u64 * u64::from(self.common.spec.bucket_size).div_ceil(WORD as u64);
         let filled = || newest.fingerprints(1..=u8::MAX).count() as u64;
         slots <= budget && slots.saturating_add(filled().saturating_mul(tries)) <= budget
     }
 
     /// Returns true if all layers have the same size.
     fn has_equal_layers(&self) -> bool {
-        self.spec.expansion <= 1
+        self.common.spec.expansion <= 1
     }
 
     /// Moves fingerprints from the newest layers into older ones, and drops the newest layer when it is empty. Stops at
@@ -293,7 +282,7 @@ impl CuckooFilter {
                 break;
             }
         }
-        self.removals = 0;
+        self.common.removals = 0;
     }
 
     /// Drops the newest layer, which is empty. Keeps it if there is no memory for the shorter list of layers.
@@ -314,8 +303,8 @@ impl KindFilter for CuckooFilter {
 
     fn create(params: &CreateParams, (spec,): (CuckooSpec,), admit: Admit<'_>) -> Result<CuckooFilter, Error> {
         let first = spec.first(params.capacity.get())?;
-        let mut chain = CuckooFilter::from_layers(spec, Vec::new(), 0, 0);
-        chain.append(first, admit)?;
+        let mut chain = CuckooFilter::empty(spec);
+        chain.append_empty(first, admit)?;
         Ok(chain)
     }
 
@@ -343,9 +332,9 @@ impl KindFilter for CuckooFilter {
     /// Returns the false-positive rate of a full layer, and the slots of the first.
     fn parameters(&self) -> Parameters {
         Parameters {
-            error_rate: self.spec.false_positive_rate(1.0),
+            error_rate: self.common.spec.false_positive_rate(1.0),
             capacity: self.layers.first().map_or(0, |layer| layer.slots().len() as u64),
-            expansion: (self.spec.expansion > 0).then_some(self.spec.expansion.into()),
+            expansion: (self.common.spec.expansion > 0).then_some(self.common.spec.expansion.into()),
             seed: None,
             window: None,
         }
@@ -357,9 +346,9 @@ impl KindFilter for CuckooFilter {
     }
 
     fn empty_copy(&self, admit: Admit<'_>) -> Result<CuckooFilter, Error> {
-        let mut chain = CuckooFilter::from_layers(self.spec, Vec::new(), 0, 0);
+        let mut chain = CuckooFilter::empty(self.common.spec);
         if let Some(first) = self.layers.first() {
-            chain.append(first.spec(), admit)?;
+            chain.append_empty(first.spec(), admit)?;
         }
         Ok(chain)
     }
@@ -370,7 +359,7 @@ impl KindFilter for CuckooFilter {
             CuckooLayer::from_slots(slots, layer.spec()).ok_or(Error::OutOfMemory)
         };
         let layers = try_collect(self.layers.iter().map(copy))?;
-        Ok(CuckooFilter { layers: layers.into_boxed_slice(), ..*self })
+        Ok(Chain::from_layers(self.common, layers))
     }
 
     /// Returns the number of slots. A layer is full when about 95 % of its slots are filled.
@@ -379,7 +368,7 @@ impl KindFilter for CuckooFilter {
     }
 
     fn items(&self) -> u64 {
-        self.items
+        self.common.items
     }
 
     fn memory_usage(&self) -> usize {
@@ -401,7 +390,7 @@ impl KindFilter for CuckooFilter {
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
         Box::new(self.layers.iter().map(|layer| {
             let bytes = layer.slots().len() as u64;
-            let error_rate = self.spec.false_positive_rate(1.0);
+            let error_rate = self.common.spec.false_positive_rate(1.0);
             // The number of items in a layer is not stored.
             LayerInfo {
                 bytes,
@@ -418,15 +407,15 @@ impl KindFilter for CuckooFilter {
 
     /// Returns the number of items for each slot, which is at most 1 even if a header says that there are more.
     fn fill(&self) -> f64 {
-        (self.items as f64 / self.slots().max(1) as f64).min(1.0)
+        (self.common.items as f64 / self.slots().max(1) as f64).min(1.0)
     }
 
     fn false_positive_rate_at(&self, _now: u64) -> f64 {
         // Without removals, all layers but the newest are full.
         let load = self.fill().max(LOAD);
-        let mut left = self.items as f64;
+        let mut left = self.common.items as f64;
         let slots = self.layers.iter().map(|layer| layer.slots().len().max(1) as u64);
-        let log_negative = slots.map(|slots| self.spec.fill(&mut left, slots, load));
+        let log_negative = slots.map(|slots| self.common.spec.fill(&mut left, slots, load));
         -libm::expm1(log_negative.sum())
     }
 
