@@ -103,18 +103,13 @@ pub struct LayerInfo {
 }
 
 impl LayerInfo {
+    /// Describes a layer of fingerprints.
+    pub fn of_fingerprints(bytes: u64, hash_bits: u8, capacity: u64, items: u64, error_rate: f64) -> LayerInfo {
+        LayerInfo { bytes, bits: 8 * bytes, hash_bits, probes: 1, blocks_per_item: None, capacity, items, error_rate }
+    }
+
     /// Describes a table.
     pub fn of_table(table: &Table, capacity: u64, error_rate: f64) -> LayerInfo {
-        let bytes = table.allocated() as u64;
-        LayerInfo {
-            bytes,
-            bits: 8 * bytes,
-            hash_bits: 128,
-            probes: 1,
-            blocks_per_item: None,
-            capacity,
-            items: table.items(),
-            error_rate,
-        }
+        LayerInfo::of_fingerprints(table.allocated() as u64, 128, capacity, table.items(), error_rate)
     }
 }

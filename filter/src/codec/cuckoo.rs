@@ -43,35 +43,21 @@ pub const HEADER_BYTES: usize = 38;
 /// RedisBloom's format for cuckoo filters.
 pub(super) struct CuckooFormat;
 
-/// The numbers of a filter, which are checked.
-struct Numbers {
-    state: CuckooState,
-    layers: Vec<CuckooLayerSpec>,
-}
-
-impl Numbers {
-    /// Returns the numbers of a filter, or an error if no filter can have them.
-    fn checked(state: CuckooState, buckets: u64, layers: u64) -> Result<Numbers, DecodeError> {
-        let CuckooState { spec, items, removals } = state;
-        let has_layers = (1..=CuckooSpec::MAX_LAYERS as u64).contains(&layers);
-        ensure(spec.is_sound() && removals <= MAX_ITEMS && has_layers)?;
-        // If items are added while RedisBloom dumps a filter, the copy has more items than its header says. When they
-        // are removed, the count falls below 0, and wraps.
-        let items = if items <= MAX_ITEMS { items } else { 0 };
-        let mut next = Some(CuckooLayerSpec { bucket_size: spec.bucket_size, buckets });
-        let layers = try_collect((0..layers as usize).map(|_| {
-            let layer = next.filter(|layer| layer.checked_slots().is_some()).ok_or(DecodeError::Corrupt)?;
-            next = spec.next(layer);
-            Ok::<_, DecodeError>(layer)
-        }))?;
-        Ok(Numbers { state: CuckooState { items, ..state }, layers })
-    }
-
-    /// Returns the bytes of all slots.
-    fn memory(&self) -> u64 {
-        let slots = self.layers.iter().filter_map(CuckooLayerSpec::checked_slots);
-        slots.fold(0, u64::saturating_add)
-    }
+/// Returns the state of a filter and the shapes of its layers, or an error if no filter can have these numbers.
+fn checked(state: CuckooState, buckets: u64, layers: u64) -> Result<(CuckooState, Vec<CuckooLayerSpec>), DecodeError> {
+    let CuckooState { spec, items, removals } = state;
+    let has_layers = (1..=CuckooSpec::MAX_LAYERS as u64).contains(&layers);
+    ensure(spec.is_sound() && removals <= MAX_ITEMS && has_layers)?;
+    // If items are added while RedisBloom dumps a filter, the copy has more items than its header says. When they
+    // are removed, the count falls below 0, and wraps.
+    let items = if items <= MAX_ITEMS { items } else { 0 };
+    let mut next = Some(CuckooLayerSpec { bucket_size: spec.bucket_size, buckets });
+    let layers = try_collect((0..layers as usize).map(|_| {
+        let layer = next.filter(|layer| layer.checked_slots().is_some()).ok_or(DecodeError::Corrupt)?;
+        next = spec.next(layer);
+        Ok::<_, DecodeError>(layer)
+    }))?;
+    Ok((CuckooState { items, ..state }, layers))
 }
 
 impl Format for CuckooFormat {
@@ -86,7 +72,7 @@ impl Format for CuckooFormat {
             let [bucket_size, max_iterations, expansion] = [source.number()?, source.number()?, source.number()?];
             spec = CuckooSpec { bucket_size, max_iterations, expansion };
         }
-        let Numbers { state, layers } = Numbers::checked(CuckooState { spec, items, removals }, buckets, layers)?;
+        let (state, layers) = checked(CuckooState { spec, items, removals }, buckets, layers)?;
         let layers = try_collect(layers.iter().map(|&spec| {
             ensure(version < 4 || source.unsigned()? == spec.buckets)?;
             let slots = spec.checked_slots().ok_or(DecodeError::Corrupt)?;
@@ -112,13 +98,13 @@ fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, Decod
     // RedisBloom restores files with no iterations, but rejects such headers.
     ensure(max_iterations > 0 || origin == Origin::Replication)?;
     let spec = CuckooSpec { bucket_size, max_iterations, expansion };
-    let numbers = Numbers::checked(CuckooState { spec, items, removals }, buckets, layers)?;
+    let (state, layers) = checked(CuckooState { spec, items, removals }, buckets, layers)?;
     Ok(Header {
-        memory: numbers.memory(),
+        memory: layers.iter().filter_map(CuckooLayerSpec::checked_slots).fold(0, u64::saturating_add),
         has_chunks: [false; MAX_SECTIONS],
         build: try_box(move || {
-            let layers = try_collect(numbers.layers.iter().map(|&spec| CuckooLayer::new(spec)))?;
-            Ok(CuckooFilter::from_layers(numbers.state, layers).into_any()?)
+            let layers = try_collect(layers.iter().map(|&spec| CuckooLayer::new(spec)))?;
+            Ok(CuckooFilter::from_layers(state, layers).into_any()?)
         })?,
     })
 }

@@ -79,7 +79,7 @@ impl Format for ValkeyFormat {
         let rates = [source.double()?, source.double()?];
         let is_random = source.unsigned()?;
         let mut reading = Reading::new(num_layers, expansion, rates, is_random)?;
-        while !reading.is_complete() {
+        while reading.has_next() {
             // Development versions of valkey-bloom wrote the blob before the numbers. Servers cannot tell.
             let blob = if source.has_string_next() == Some(true) { Some(source.array(0)?) } else { None };
             let capacity = source.unsigned()?;
@@ -109,6 +109,9 @@ struct Reading {
     /// The parameters. The seed is that of the first layer.
     spec: ValkeySpec,
     is_random: bool,
+    /// The number of layers whose numbers were read, and the parameters of the last of them.
+    read: usize,
+    newest: Option<BitLayerSpec>,
     layers: Vec<BitLayer<ValkeyProbes>>,
 }
 
@@ -123,20 +126,39 @@ impl Reading {
             expansion: expansion.try_into().map_err(|_| DecodeError::Corrupt)?,
         };
         ensure((1..=ValkeySpec::MAX_LAYERS as u64).contains(&num_layers) && is_random <= 1)?;
-        Ok(Reading { num_layers: num_layers as usize, spec, is_random: is_random == 1, layers: Vec::new() })
+        let (num_layers, is_random) = (num_layers as usize, is_random == 1);
+        Ok(Reading { num_layers, spec, is_random, read: 0, newest: None, layers: Vec::new() })
     }
 
-    fn is_complete(&self) -> bool {
-        self.layers.len() == self.num_layers
+    fn has_next(&self) -> bool {
+        self.read < self.num_layers
     }
 
+    /// Returns true if the next layer is the last.
     fn is_last(&self) -> bool {
-        self.layers.len().saturating_add(1) == self.num_layers
+        self.read.saturating_add(1) == self.num_layers
     }
 
     /// Returns the parameters that the next layer has if this is its capacity.
     fn expected(&self, capacity: u64) -> Result<BitLayerSpec, DecodeError> {
-        expected(&self.spec, self.layers.last().map(BitLayer::spec), self.layers.len(), capacity)
+        let expected = match self.newest {
+            None => self.spec.first(capacity, self.spec.error_rate.get()),
+            Some(newest) => self.spec.next(&newest, self.read),
+        };
+        expected.map_err(|_| DecodeError::Corrupt)
+    }
+
+    /// Reads the numbers of the next layer. Returns its parameters, or an error unless they are as expected. On another
+    /// machine, a logarithm or a power may differ in its last bit, and then so may the size.
+    fn next(&mut self, capacity: u64, items: u64, bytes: u64, probes: u32) -> Result<BitLayerSpec, DecodeError> {
+        let expected = self.expected(capacity)?;
+        let is_sized = bytes.abs_diff(expected.bytes) <= 1 && probes.abs_diff(expected.probes) <= 1;
+        let is_filled = items <= capacity.min(MAX_ITEMS) && (self.is_last() || items == capacity);
+        let layer = BitLayerSpec { bytes, bits: bytes.saturating_mul(8), probes, ..expected };
+        ensure(capacity == expected.capacity && is_sized && is_filled && layer.is_sound())?;
+        self.newest = Some(layer);
+        self.read = self.read.saturating_add(1);
+        Ok(layer)
     }
 
     fn add(&mut self, capacity: u64, items: u64, blob: &[u8], admit: Admit<'_>) -> Result<(), DecodeError> {
@@ -145,11 +167,10 @@ impl Reading {
         let bytes = fields.u64()?;
         let probes = fields.u32()?;
         let seed = *fields.array::<SEED_BYTES>()?;
-        if self.layers.is_empty() && self.is_random {
+        if self.newest.is_none() && self.is_random {
             self.spec.seed = seed;
         }
-        let stored = StoredLayer { capacity, items, bytes, probes };
-        let layer = stored.checked(&self.expected(capacity)?, self.is_last())?;
+        let layer = self.next(capacity, items, bytes, probes)?;
         ensure(seed == self.spec.seed && fields.0.len() as u64 == bytes)?;
         request(bytes, admit)?;
         let layer = BitLayer::from_stored(Bytes::copied(fields.0)?, layer, items).ok_or(DecodeError::Corrupt)?;
@@ -172,41 +193,6 @@ fn check_version(fields: &mut Fields<'_>) -> Result<(), DecodeError> {
     }
 }
 
-/// Returns the parameters of the layer after `num_layers` others, the newest of which is given.
-fn expected(
-    spec: &ValkeySpec,
-    newest: Option<BitLayerSpec>,
-    num_layers: usize,
-    capacity: u64,
-) -> Result<BitLayerSpec, DecodeError> {
-    let expected = match newest {
-        None => spec.first(capacity, spec.error_rate.get()),
-        Some(newest) => spec.next(&newest, num_layers),
-    };
-    expected.map_err(|_| DecodeError::Corrupt)
-}
-
-/// The numbers of a layer, as they are stored.
-struct StoredLayer {
-    capacity: u64,
-    items: u64,
-    bytes: u64,
-    probes: u32,
-}
-
-impl StoredLayer {
-    /// Returns the parameters of the layer, or an error unless they are as expected. On another machine, a logarithm or
-    /// a power may differ in its last bit, and then so may the size.
-    fn checked(&self, expected: &BitLayerSpec, is_last: bool) -> Result<BitLayerSpec, DecodeError> {
-        let &StoredLayer { capacity, items, bytes, probes } = self;
-        let is_sized = bytes.abs_diff(expected.bytes) <= 1 && probes.abs_diff(expected.probes) <= 1;
-        let is_filled = items <= capacity.min(MAX_ITEMS) && (is_last || items == capacity);
-        let layer = BitLayerSpec { bytes, bits: bytes.saturating_mul(8), probes, ..*expected };
-        let is_sound = capacity == expected.capacity && is_sized && is_filled && layer.is_sound();
-        if is_sound { Ok(layer) } else { Err(DecodeError::Corrupt) }
-    }
-}
-
 /// Decodes a payload of BF.LOAD. Bytes after the filter are ignored, as valkey-bloom does.
 pub fn decode_payload(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let mut fields = Fields(payload);
@@ -215,7 +201,7 @@ pub fn decode_payload(payload: &[u8], admit: Admit<'_>) -> Result<Filter, Decode
     let rates = [fields.f64()?, fields.f64()?];
     let is_random = fields.u8()?.into();
     let mut reading = Reading::new(fields.u64()?, expansion, rates, is_random)?;
-    while !reading.is_complete() {
+    while reading.has_next() {
         let length = fields.u64()?;
         let blob = fields.take(length)?;
         let items = fields.u64()?;
@@ -270,18 +256,13 @@ fn decode_header(mut fields: Fields<'_>) -> Result<Header, DecodeError> {
     let rates = [fields.f64()?, fields.f64()?];
     let seed = *fields.array()?;
     let num_layers = fields.u32()?;
-    let Reading { num_layers, spec, .. } = Reading::new(num_layers.into(), expansion, rates, 1)?;
-    let spec = ValkeySpec { seed, ..spec };
-    ensure(fields.0.len() == num_layers.saturating_mul(HEADER_LAYER_BYTES))?;
-    let mut newest = None;
-    let decoded = try_collect((0..num_layers).map(|index| {
+    let mut reading = Reading::new(num_layers.into(), expansion, rates, 1)?;
+    ensure(fields.0.len() == reading.num_layers.saturating_mul(HEADER_LAYER_BYTES))?;
+    let decoded = try_collect((0..reading.num_layers).map(|_| {
         let [capacity, items, bytes] = [fields.u64()?, fields.u64()?, fields.u64()?];
-        let stored = StoredLayer { capacity, items, bytes, probes: fields.u32()? };
-        let layer = stored.checked(&expected(&spec, newest, index, capacity)?, fields.0.is_empty())?;
-        newest = Some(layer);
-        Ok::<_, DecodeError>((layer, items))
+        Ok::<_, DecodeError>((reading.next(capacity, items, bytes, fields.u32()?)?, items))
     }))?;
-    chain_header(spec, decoded)
+    chain_header(ValkeySpec { seed, ..reading.spec }, decoded)
 }
 
 impl ChainFormat for ValkeySpec {

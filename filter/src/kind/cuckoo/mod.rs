@@ -388,21 +388,10 @@ impl KindFilter for CuckooFilter {
     }
 
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
-        Box::new(self.layers.iter().map(|layer| {
-            let bytes = layer.slots().len() as u64;
-            let error_rate = self.common.spec.false_positive_rate(1.0);
-            // The number of items in a layer is not stored.
-            LayerInfo {
-                bytes,
-                bits: 8 * bytes,
-                hash_bits: 64,
-                probes: 1,
-                blocks_per_item: None,
-                capacity: bytes,
-                items: 0,
-                error_rate,
-            }
-        }))
+        let error_rate = self.common.spec.false_positive_rate(1.0);
+        let slots = self.layers.iter().map(|layer| layer.slots().len() as u64);
+        // The number of items in a layer is not stored.
+        Box::new(slots.map(move |slots| LayerInfo::of_fingerprints(slots, 64, slots, 0, error_rate)))
     }
 
     /// Returns the number of items for each slot, which is at most 1 even if a header says that there are more.
