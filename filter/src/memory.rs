@@ -31,21 +31,6 @@ pub(crate) fn try_collect<T, E: From<Error>>(
     Ok(values)
 }
 
-/// Appends elements to a slice: all of them, or none.
-pub(crate) fn try_extend<T>(
-    slice: &mut Box<[T]>,
-    new: impl IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
-) -> Result<(), Error> {
-    let new = new.into_iter();
-    let mut values = std::mem::take(slice).into_vec();
-    let room = values.try_reserve_exact(new.len());
-    if room.is_ok() {
-        values.extend(new);
-    }
-    *slice = values.into_boxed_slice();
-    room.map_err(|_| Error::OutOfMemory)
-}
-
 /// Appends parts to bytes: all of them, or none.
 pub(crate) fn try_append(bytes: &mut Vec<u8>, parts: &[&[u8]]) -> Result<(), Error> {
     let length = parts.iter().map(|part| part.len()).sum();

@@ -135,14 +135,16 @@ fn check_mergeable(target: &AnyFilter, sources: &[Source<'_>], op: MergeOp) -> R
 /// Returns the different filters among `filters`, in the order in which they were first given.
 fn distinct<'a>(filters: &[&'a Filter]) -> Result<Vec<Source<'a>>, Error> {
     let mut places = try_vec(filters.len())?;
-    places.extend(filters.iter().enumerate().map(|(place, filter)| (std::ptr::from_ref(*filter), place)));
+    places.extend(filters.iter().enumerate().map(|(place, filter)| (std::ptr::from_ref(*filter), place, 1)));
     places.sort_unstable();
-    let mut firsts = try_vec(filters.len())?;
-    let alike = places.chunk_by(|one, other| std::ptr::eq(one.0, other.0));
-    firsts.extend(alike.map(|alike| (alike[0].1, alike.len() as u64)));
-    firsts.sort_unstable();
-    let mut sources = try_vec(firsts.len())?;
-    sources.extend(firsts.into_iter().map(|(place, times)| (filters[place].by_kind(), times)));
+    places.dedup_by(|later, first| {
+        let is_same = std::ptr::eq(later.0, first.0);
+        first.2 += u64::from(is_same);
+        is_same
+    });
+    places.sort_unstable_by_key(|&(_, place, _)| place);
+    let mut sources = try_vec(places.len())?;
+    sources.extend(places.into_iter().map(|(_, place, times)| (filters[place].by_kind(), times)));
     Ok(sources)
 }
 

@@ -143,11 +143,6 @@ macro_rules! encodings {
                 }
             }
 
-            /// Returns all names of data types whose values have this encoding.
-            fn type_names(self) -> impl Iterator<Item = &'static CStr> {
-                std::iter::once(self.type_name()).chain(self.name_beside())
-            }
-
             /// Returns the version that is written.
             pub const fn version(self) -> u32 {
                 match self {
@@ -166,20 +161,27 @@ macro_rules! encodings {
             }
         }
 
-        /// Decodes a header with the first format that knows it.
-        fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
-            $(if let Some(header) = <$format>::decode_header(bytes, origin) {
-                return header;
-            })*
-            Err(DecodeError::Corrupt)
+        impl Header {
+            /// Decodes and checks a header, with the first format that knows it. From a client, a classic header must
+            /// be one that RedisBloom accepts. From replication, it may also be that of a very old filter.
+            pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
+                let header = None$(.or_else(|| <$format>::decode_header(bytes, origin)))*;
+                header.unwrap_or(Err(DecodeError::Corrupt))
+            }
         }
 
-        /// Checks a chunk with the first format that knows it.
-        fn check_data(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
-            $(if let Some(checked) = <$format>::check_chunk(cursor, data) {
-                return checked;
-            })*
-            Err(DecodeError::Corrupt)
+        /// Checks the header or a chunk of a dump stream without its filter, with the first format that knows it.
+        /// Classic chunks have no checksum, so little can be checked.
+        ///
+        /// # Errors
+        ///
+        /// [`DecodeError::Corrupt`] or [`DecodeError::NewerVersion`] if no filter can accept it.
+        pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
+            if is_header(cursor, data) {
+                return Header::decode(data, Origin::Replication).map(drop);
+            }
+            let checked = None$(.or_else(|| <$format>::check_chunk(cursor, data)))*;
+            checked.unwrap_or(Err(DecodeError::Corrupt))
         }
     };
 }
@@ -231,12 +233,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// Decodes and checks a header. From a client, a classic header must be one that RedisBloom accepts. From
-    /// replication, it may also be that of a very old filter.
-    pub fn decode(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
-        decode_header(bytes, origin)
-    }
-
     /// Returns the bytes that the filter's items will take.
     pub fn memory(&self) -> u64 {
         self.memory
@@ -300,14 +296,4 @@ pub fn tags(filter: &Filter) -> Option<[u64; MAX_SECTIONS]> {
 /// Returns true if `cursor` and `data` are the header of a dump stream.
 pub fn is_header(cursor: u64, data: &[u8]) -> bool {
     cursor == HEADER_CURSOR && !data.is_empty()
-}
-
-/// Checks the header or a chunk of a dump stream without its filter. Classic chunks have no checksum, so little can be
-/// checked.
-///
-/// # Errors
-///
-/// [`DecodeError::Corrupt`] or [`DecodeError::NewerVersion`] if no filter can accept it.
-pub fn check_chunk(cursor: u64, data: &[u8]) -> Result<(), DecodeError> {
-    if is_header(cursor, data) { Header::decode(data, Origin::Replication).map(drop) } else { check_data(cursor, data) }
 }

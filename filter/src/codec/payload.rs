@@ -141,7 +141,8 @@ pub fn decode_value(value: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeErro
     let mut reader = Reader(Fields(value));
     let id = reader.length()?;
     let (name, version) = (id >> VERSION_BITS << VERSION_BITS, id & ((1 << VERSION_BITS) - 1));
-    let has_it = |encoding: &Encoding| encoding.type_names().any(|type_name| type_id(type_name) == name);
+    let is_of = |type_name| type_id(type_name) == name;
+    let has_it = |encoding: &Encoding| is_of(encoding.type_name()) || encoding.name_beside().is_some_and(is_of);
     let encoding = Encoding::ALL.iter().copied().find(has_it);
     let filter = encoding.ok_or(DecodeError::Corrupt)?.read(version, &mut reader, admit)?;
     ensure(reader.length()? == END && reader.0.0.is_empty())?;

@@ -135,24 +135,10 @@ impl<P: Probes> BitLayer<P> {
         set > 0
     }
 
-    /// Returns true if an insertion reads more memory than `prefetch` prefetches.
-    #[inline]
-    pub fn inserts_look_further(&self) -> bool {
-        self.bytes().len() > LAYER_IN_CACHE
-    }
-
     /// Prefetches all probes of an item.
     #[inline]
     pub fn prefetch_insert(&self, hash: Hash) {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
-    }
-
-    /// Prefetches all probes of an item, unless it is known.
-    #[inline]
-    pub fn prefetch_unless(&self, is_known: bool, hash: Hash) {
-        if !is_known {
-            self.prefetch_insert(hash);
-        }
     }
 
     fn over(bytes: Bytes, spec: BitLayerSpec) -> BitLayer<P> {
@@ -303,8 +289,8 @@ pub(crate) fn prefetch<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash]) {
     }
 }
 
-#[inline]
-fn contains_one<P: Probes>(layers: &[BitLayer<P>], hash: Hash) -> bool {
+/// Returns true if one of `layers` contains the item.
+pub(crate) fn contains_one<P: Probes>(layers: &[BitLayer<P>], hash: Hash) -> bool {
     if is_deep(layers) {
         return contains_bounded(layers, hash);
     }

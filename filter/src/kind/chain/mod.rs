@@ -7,11 +7,12 @@ pub(crate) mod spec;
 
 use super::{Contained, CreateParams, Insertion, KindFilter};
 use crate::array::Mover;
+use crate::batch::LAYER_IN_CACHE;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request, try_collect, try_extend};
+use crate::memory::{Admit, request, try_collect};
 use crate::prediction::Prediction;
 use crate::spec::Parameters;
 use crate::table::Position;
@@ -53,7 +54,12 @@ impl<L, C> Chain<L, C> {
             return Err(Error::CannotGrow);
         }
         request(bytes, admit)?;
-        try_extend(&mut self.layers, try_collect(layers)?)
+        let new = try_collect(layers)?;
+        let mut layers = std::mem::take(&mut self.layers).into_vec();
+        let reserved = layers.try_reserve_exact(new.len());
+        layers.extend(new.into_iter().filter(|_| reserved.is_ok()));
+        self.layers = layers.into_boxed_slice();
+        reserved.map_err(|_| Error::OutOfMemory)
     }
 }
 
@@ -185,17 +191,14 @@ impl<S: ChainSpec> BitChain<S> {
             bit_layer::contains_hashes(&self.layers, hashes, known);
         }
         let Some(newest) = self.layers.last_mut() else { return 0 };
-        let further = newest.inserts_look_further();
-        // The number of items that still have one INSERTS_AHEAD later to prefetch.
-        let leaders = if further { hashes.len().saturating_sub(INSERTS_AHEAD) } else { 0 };
-        if further {
-            let first = hashes.iter().zip(&*known).take(INSERTS_AHEAD);
-            first.for_each(|(&hash, &is_known)| newest.prefetch_unless(is_known, hash));
-        }
+        // An insertion reads more memory than `prefetch` prefetches.
+        let prefetched = if newest.bytes().len() > LAYER_IN_CACHE { hashes.len() } else { 0 };
+        let first = hashes[..prefetched].iter().zip(&*known).take(INSERTS_AHEAD);
+        first.filter(|(_, known)| !**known).for_each(|(&hash, _)| newest.prefetch_insert(hash));
         for handled in 0..hashes.len() {
-            if handled < leaders {
-                let later = handled + INSERTS_AHEAD;
-                newest.prefetch_unless(known[later], hashes[later]);
+            let ahead = handled + INSERTS_AHEAD;
+            if ahead < prefetched && !known[ahead] {
+                newest.prefetch_insert(hashes[ahead]);
             }
             let hash = hashes[handled];
             let known = &mut known[handled];
@@ -338,11 +341,7 @@ where
         match &*self.layers {
             // Inlined: most filters have one layer.
             [layer] => layer.contains(hash),
-            layers => {
-                let mut found = [false];
-                bit_layer::contains_hashes(layers, &[hash], &mut found);
-                found[0]
-            }
+            layers => bit_layer::contains_one(layers, hash),
         }
     }
 

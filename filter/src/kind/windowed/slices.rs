@@ -276,30 +276,19 @@ impl Slices {
     /// be remembered. Returns `None` if there is no slice for the item.
     #[inline]
     pub fn step(&self, now: Moment, lifetime: Option<NonZeroU64>, room: u64) -> Option<Step> {
-        let step = self.unchecked_step(now, lifetime, room);
-        let is_numbered = !self.window.rolling || step.slice <= MAX_SLICE;
-        let has_room = self.totals.iter().all(|&items| items < MAX_ITEMS);
-        (is_numbered && has_room).then_some(step)
-    }
-
-    #[inline]
-    fn unchecked_step(&self, now: Moment, lifetime: Option<NonZeroU64>, room: u64) -> Step {
-        match self.window {
+        let step = match self.window {
             Window { length: Some(whole), rolling: false, .. } => {
-                // A master of another version may send a lifetime that is longer than the window.
-                self.step_by_time(now, lifetime.unwrap_or(whole).min(whole))
+                // The first slice that is remembered for the whole lifetime of the item. A master of another version
+                // may send a lifetime that is longer than the window.
+                let until = now.time.saturating_add(lifetime.unwrap_or(whole).min(whole).get());
+                Step { forgotten: now.forgotten, slice: until.div_ceil(self.slice_length.get()) }
             }
             Window { length: None, .. } => self.step_by_number(),
             Window { length: Some(_), rolling: true, .. } => self.step_by_both(now, room),
-        }
-    }
-
-    /// Returns the step in a filter that forgets by time: the item goes into the first slice that is remembered for its
-    /// whole lifetime.
-    #[inline]
-    fn step_by_time(&self, now: Moment, lifetime: NonZeroU64) -> Step {
-        let until = now.time.saturating_add(lifetime.get());
-        Step { forgotten: now.forgotten, slice: until.div_ceil(self.slice_length.get()) }
+        };
+        let is_numbered = !self.window.rolling || step.slice <= MAX_SLICE;
+        let has_room = self.totals.iter().all(|&items| items < MAX_ITEMS);
+        (is_numbered && has_room).then_some(step)
     }
 
     /// Returns the step in a filter that forgets by number: the item goes into the newest slice, or the next one if
