@@ -115,9 +115,7 @@ impl ProbesPerBlock {
         let odds = hit / (1.0 - hit);
         let mode = ((items + 1.0) * hit) as u64;
         let at_mode = Fill::after(self, mode);
-        let mut weights = 0.0;
-        let mut base = 0.0;
-        let mut extra = 0.0;
+        let (mut weights, mut base, mut extra) = (0.0, 0.0, 0.0);
         let mut add = |weight: f64, fill: Fill| {
             let (with_base, with_extra) = self.all_set(fill);
             weights += weight;
@@ -125,18 +123,14 @@ impl ProbesPerBlock {
             extra += weight * with_extra;
         };
         add(1.0, at_mode);
-        let mut weight = 1.0;
-        let mut fill = at_mode;
-        let mut j = mode as f64;
+        let (mut weight, mut fill, mut j) = (1.0, at_mode, mode as f64);
         while weight > VANISHED && j < items {
             weight *= (items - j).max(0.0) / (j + 1.0) * odds;
             fill = Fill { clear: fill.clear * self.p_untouched, clear_pairs: fill.clear_pairs * self.p_two_untouched };
             j += 1.0;
             add(weight, fill);
         }
-        let mut weight = 1.0;
-        let mut fill = at_mode;
-        let mut j = mode as f64;
+        let (mut weight, mut fill, mut j) = (1.0, at_mode, mode as f64);
         while weight > VANISHED && j > 0.0 {
             weight *= j / ((items - j + 1.0) * odds);
             fill = Fill { clear: fill.clear / self.p_untouched, clear_pairs: fill.clear_pairs / self.p_two_untouched };

@@ -95,13 +95,20 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     fn error_rate(&self, of_first: f64) -> f64;
     /// Returns the first layer of a filter.
     fn first(&self, capacity: u64, error_rate: f64) -> Result<BitLayerSpec, Error>;
+    /// Returns a further layer for `capacity` items, which comes after `num_layers` others.
+    fn further(&self, capacity: u64, newest: &BitLayerSpec, num_layers: usize) -> Result<BitLayerSpec, Error>;
+
     /// Returns the layer that is added when the newest layer is full. It comes after `num_layers` others.
     ///
     /// # Errors
     ///
     /// [`Error::Full`] if the filter does not grow; [`Error::CannotGrow`] or [`Error::OutOfMemory`] if no such layer is
     /// possible.
-    fn next(&self, newest: &BitLayerSpec, num_layers: usize) -> Result<BitLayerSpec, Error>;
+    fn next(&self, newest: &BitLayerSpec, num_layers: usize) -> Result<BitLayerSpec, Error> {
+        let expansion = self.expansion().ok_or(Error::Full)?;
+        let capacity = newest.capacity.checked_mul(expansion.into()).ok_or(Error::OutOfMemory)?;
+        self.further(capacity, newest, num_layers)
+    }
 }
 
 impl<S: ChainSpec> BitChain<S> {

@@ -158,11 +158,7 @@ impl ChainSpec for ClassicSpec {
         self.layer(capacity, if self.options.is_fixed() { error_rate } else { error_rate / 2.0 })
     }
 
-    fn next(&self, newest: &BitLayerSpec, _num_layers: usize) -> Result<BitLayerSpec, Error> {
-        if self.options.is_fixed() {
-            return Err(Error::Full);
-        }
-        let capacity = newest.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
+    fn further(&self, capacity: u64, newest: &BitLayerSpec, _num_layers: usize) -> Result<BitLayerSpec, Error> {
         self.layer(capacity, newest.error_rate / 2.0)
     }
 }

@@ -119,11 +119,7 @@ impl ChainSpec for ValkeySpec {
         self.layer(capacity, 0)
     }
 
-    fn next(&self, newest: &BitLayerSpec, num_layers: usize) -> Result<BitLayerSpec, Error> {
-        if self.expansion == 0 {
-            return Err(Error::Full);
-        }
-        let capacity = newest.capacity.checked_mul(self.expansion.into()).ok_or(Error::OutOfMemory)?;
+    fn further(&self, capacity: u64, _newest: &BitLayerSpec, num_layers: usize) -> Result<BitLayerSpec, Error> {
         self.layer(capacity, num_layers)
     }
 }

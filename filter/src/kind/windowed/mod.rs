@@ -249,8 +249,8 @@ impl KindFilter for WindowedFilter {
         memory = memory.saturating_add(expected.allocated());
         let mut rate = expected.false_positive_rate();
         if overflow_items > 0 {
-            let payload = Payload::Slice(Stamps { forgotten: 0, span: window.span() });
-            let overflow = fill(Table::growing(rate_of_overflow.max(MIN_ERROR_RATE), payload)?, overflow_items)?;
+            let overflow = Table::growing(rate_of_overflow.max(MIN_ERROR_RATE), payload(window))?;
+            let overflow = fill(overflow, overflow_items)?;
             memory = memory.saturating_add(size_of::<Table>() as u64).saturating_add(overflow.allocated());
             rate = either(rate, overflow.false_positive_rate());
         }
@@ -268,8 +268,7 @@ impl KindFilter for WindowedFilter {
 
     fn empty_copy(&self, admit: Admit<'_>) -> Result<WindowedFilter, Error> {
         let window = self.slices.window();
-        let stamps = Stamps { forgotten: 0, span: window.span() };
-        let expected = Table::new(self.expected.addressing(), Payload::Slice(stamps))?;
+        let expected = Table::new(self.expected.addressing(), payload(window))?;
         let slices = Slices::new(window, self.capacity)?;
         WindowedFilter { slices, expected, overflow: None, sweep_positions: [0; 2], history: 0, ..*self }
             .admitted(admit)
@@ -327,13 +326,11 @@ impl KindFilter for WindowedFilter {
     }
 
     fn false_positive_rate_at(&self, now: u64) -> f64 {
-        let rate = |table: &Table, table_index| {
-            let remembered = self.slices.at(now).items[table_index] as f64 / table.slots().max(1) as f64;
+        let rates = self.tables().zip(self.slices.at(now).items).map(|(table, items)| {
+            let remembered = items as f64 / table.slots().max(1) as f64;
             table.false_positive_rate() * remembered.min(1.0)
-        };
-        let of_expected = rate(&self.expected, EXPECTED);
-        let of_overflow = self.overflow.as_ref().map_or(0.0, |table| rate(table, OVERFLOW));
-        either(of_expected, of_overflow)
+        });
+        rates.fold(0.0, either)
     }
 
     #[inline(never)]
@@ -402,8 +399,12 @@ const PLANNED_WINDOWS: u64 = 3;
 
 /// Returns the empty table for the expected items.
 fn first_table(error_rate: f64, capacity: u64, window: Window) -> Result<Table, Error> {
-    let stamps = Stamps { forgotten: 0, span: window.span() };
-    Table::fixed(window.room_for(capacity), error_rate.max(MIN_ERROR_RATE), Payload::Slice(stamps))
+    Table::fixed(window.room_for(capacity), error_rate.max(MIN_ERROR_RATE), payload(window))
+}
+
+/// Returns the payload of the entries of an empty table.
+fn payload(window: Window) -> Payload {
+    Payload::Slice(Stamps { forgotten: 0, span: window.span() })
 }
 
 /// Returns the error rates of the first table and the overflow table.
