@@ -28,7 +28,6 @@ pub(super) trait Layer {
     /// True if a chunk of the layer may have no bytes.
     const MAY_LOAD_NOTHING: bool;
 
-    /// Returns its bytes.
     fn bytes(&self) -> &[u8];
 
     /// Stores the part of its bytes that starts at `start`. Returns true if it changed.

@@ -244,7 +244,6 @@ fn is_random(spec: &ValkeySpec) -> bool {
     spec.seed != FIXED_SEED
 }
 
-/// Appends the blob of a layer.
 fn append_blob(bytes: &mut Vec<u8>, spec: &ValkeySpec, layer: &BitLayer<ValkeyProbes>) -> Result<(), Error> {
     let BitLayerSpec { bytes: length, probes, .. } = layer.spec();
     try_append(bytes, &[&[VERSION], &length.to_le_bytes(), &probes.to_le_bytes(), &spec.seed, layer.bytes()])

@@ -16,7 +16,6 @@ use crate::spec::{ErrorRate, InsertOptions, Parameters};
 /// The [internal interface](crate::internals), for the module and the benchmarks.
 #[doc(hidden)]
 impl Filter {
-    /// Returns the kind of the filter.
     #[inline]
     pub fn kind(&self) -> Kind {
         self.0.kind()
@@ -54,7 +53,6 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.hasher())
     }
 
-    /// Returns the hash of an item.
     #[inline]
     pub fn hash(&self, item: &[u8]) -> Hash {
         self.hasher().hash(item)
@@ -163,7 +161,6 @@ impl Filter {
         ValkeyFilter::of(&self.0)
     }
 
-    /// Returns the seed of a valkey filter.
     pub fn valkey_seed(&self) -> Option<[u8; SEED_BYTES]> {
         self.valkey().map(|filter| filter.spec().seed)
     }

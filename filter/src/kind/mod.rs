@@ -224,7 +224,6 @@ pub struct Insertion<'a> {
 
 /// How [`AnyFilter`] holds a filter: as it is, or in a box.
 trait Holder<F>: Sized {
-    /// Returns the holder of a filter.
     fn hold(filter: F) -> Result<Self, Error>;
 
     /// Lets a mover move the allocation of the holder, if it has one.
@@ -398,7 +397,6 @@ pub trait KindFilter: Contained {
     }
 }
 
-/// Returns the filters of a kind.
 fn of_kind<'a, K: KindFilter>(sources: &[(&'a AnyFilter, u64)]) -> Result<Vec<(&'a K, u64)>, Error> {
     let mut filters = try_vec(sources.len())?;
     filters.extend(sources.iter().filter_map(|&(filter, times)| Some((K::of(filter)?, times))));

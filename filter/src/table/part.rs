@@ -177,7 +177,6 @@ impl Table {
         Ok(changed && self.slots > 0)
     }
 
-    /// Decodes the segments of a part.
     fn decode_part(&self, part: &[u8]) -> Result<Vec<Decoded>, DecodeError> {
         let end = end_of(part).ok_or(DecodeError::Corrupt)?;
         let (start, mut rest) = part.split_first_chunk().ok_or(DecodeError::Corrupt)?;

@@ -61,7 +61,6 @@ pub(super) trait OwnKind: OwnFilter {
     /// The maximum size of the records in a header, those of all sections included, in bytes.
     const MAX_RECORD_BYTES: usize;
 
-    /// Decodes the records of a header.
     fn decode_records(preamble: &mut Preamble<'_>) -> Result<Header, DecodeError>;
 }
 

@@ -12,7 +12,6 @@ pub(crate) const MAX_SECTIONS: usize = 2;
 
 /// A filter of our own, as it is stored.
 pub(crate) trait OwnFilter {
-    /// Returns its parameters.
     fn spec(&self) -> &OwnSpec;
     /// Appends the record of its kind to the header.
     fn encode_record(&self, header: &mut Vec<u8>);
@@ -53,7 +52,6 @@ pub(crate) trait Section {
 
 /// A chunk of a section.
 pub(crate) struct Part<'a> {
-    /// The content.
     pub content: Cow<'a, [u8]>,
     /// The position of its end.
     pub end: u64,
@@ -61,7 +59,6 @@ pub(crate) struct Part<'a> {
 
 /// A section of a filter, and what binds its chunks to it.
 pub(crate) struct Placed<S> {
-    /// The section.
     pub section: S,
     /// The position of its start among the positions of all sections.
     pub start: u64,

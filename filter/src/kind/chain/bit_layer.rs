@@ -62,7 +62,6 @@ impl<P: Probes> BitLayer<P> {
         self.spec.capacity.min(MAX_ITEMS).saturating_sub(self.items)
     }
 
-    /// Returns the number of bits that are set.
     pub fn set_bits(&self) -> u64 {
         self.set_bits
     }
@@ -115,7 +114,6 @@ impl<P: Probes> BitLayer<P> {
         changed
     }
 
-    /// Lets a mover move the bits.
     pub fn relocate(&mut self, mover: Mover<'_>) {
         self.bytes.relocate(mover);
     }

@@ -21,7 +21,6 @@ use crate::hash::Hash;
 use crate::hash::cuckoo::{self, other_bucket};
 use crate::memory::try_vec;
 
-/// A free slot.
 const FREE: u8 = 0;
 
 /// The maximum number of slots in a bucket.
@@ -292,7 +291,6 @@ impl CuckooLayer {
         is_empty
     }
 
-    /// Lets a mover move the slots.
     pub fn relocate(&mut self, mover: Mover<'_>) {
         self.slots.relocate(mover);
     }

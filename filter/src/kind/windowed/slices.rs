@@ -180,7 +180,6 @@ impl Slices {
         Ok(slices)
     }
 
-    /// Returns a copy.
     pub fn try_clone(&self) -> Result<Slices, Error> {
         let mut slices = try_vec(self.slices.len())?;
         slices.extend_from_slice(&self.slices);
@@ -439,7 +438,6 @@ impl Slices {
         self.slices[..self.len].get_mut(usize::try_from(index).ok()?)
     }
 
-    /// Lets a mover move the allocation.
     pub fn relocate(&mut self, mover: Mover<'_>) {
         mover.move_slice(&mut self.slices);
     }
