@@ -97,10 +97,9 @@ pub(super) fn encode<F: OwnKind>(filter: &F) -> Result<Vec<u8>, Error> {
     let spec = filter.spec();
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&[VERSION, F::NUMBER, 0, 0, 0]);
-    header.extend_from_slice(&spec.expansion().unwrap_or(0).to_le_bytes());
-    header.extend_from_slice(&(sections(filter).count() as u32).to_le_bytes());
-    header.extend_from_slice(&spec.seed.to_le_bytes());
-    header.extend_from_slice(&spec.error_rate.get().to_le_bytes());
+    let numbers = [spec.expansion().unwrap_or(0), sections(filter).count() as u32];
+    header.extend_from_slice(numbers.map(u32::to_le_bytes).as_flattened());
+    header.extend_from_slice([spec.seed, spec.error_rate.get().to_bits()].map(u64::to_le_bytes).as_flattened());
     debug_assert_eq!(header.len(), PREAMBLE_BYTES);
     filter.encode_record(&mut header);
     sections(filter).for_each(|placed| placed.section.encode_record(&mut header));

@@ -174,7 +174,7 @@ impl<F: OwnKind> Encoded for F {
         admit: Admit<'_>,
     ) -> Result<LoadedChunk<'a>, DecodeError> {
         let sealed = SealedChunk::decode(cursor, data)?;
-        let (Placed { section, tag, .. }, end) = section_mut(self, sealed.end)?;
+        let (section, tag, end) = section_mut(self, sealed.end)?;
         sealed.check_tag(tag)?;
         let changed = section.merge(sealed.content, end, admit)?;
         Ok(LoadedChunk { bytes: data, changed })

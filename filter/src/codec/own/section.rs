@@ -58,8 +58,8 @@ pub(crate) struct Part<'a> {
 }
 
 /// A section of a filter, and what binds its chunks to it.
-pub(crate) struct Placed<S> {
-    pub section: S,
+pub(crate) struct Placed<'a> {
+    pub section: &'a dyn Section,
     /// The position of its start among the positions of all sections.
     pub start: u64,
     /// Identifies the filter, or its present state, and the section.
@@ -67,7 +67,7 @@ pub(crate) struct Placed<S> {
 }
 
 /// Returns the sections of a filter, in order.
-pub(crate) fn sections(filter: &dyn OwnFilter) -> impl Iterator<Item = Placed<&dyn Section>> + Clone {
+pub(crate) fn sections(filter: &dyn OwnFilter) -> impl Iterator<Item = Placed<'_>> + Clone {
     let mut start = 0;
     filter.sections().into_iter().flatten().zip(filter.tags()).map(move |(section, tag)| {
         let placed = Placed { section, start, tag };
@@ -76,22 +76,19 @@ pub(crate) fn sections(filter: &dyn OwnFilter) -> impl Iterator<Item = Placed<&d
     })
 }
 
-/// Returns the section that contains the chunk that ends at `end`, and the end within this section.
+/// Returns the section that contains the chunk that ends at `end`, its tag, and the end within this section.
 ///
 /// # Errors
 ///
 /// [`DecodeError::NoSuchOffset`] if the end is after all sections.
-pub(crate) fn section_mut(
-    filter: &mut dyn OwnFilter,
-    end: u64,
-) -> Result<(Placed<&mut dyn Section>, u64), DecodeError> {
+pub(crate) fn section_mut(filter: &mut dyn OwnFilter, end: u64) -> Result<(&mut dyn Section, u64, u64), DecodeError> {
     let found = sections(filter).enumerate().find_map(|(index, Placed { section, start, tag })| {
         let within = end.saturating_sub(start);
-        (within <= section.end()).then_some((index, start, tag, within))
+        (within <= section.end()).then_some((index, tag, within))
     });
-    let (index, start, tag, within) = found.ok_or(DecodeError::NoSuchOffset)?;
+    let (index, tag, within) = found.ok_or(DecodeError::NoSuchOffset)?;
     let section = filter.sections_mut().into_iter().flatten().nth(index).ok_or(DecodeError::NoSuchOffset)?;
-    Ok((Placed { section, start, tag }, within))
+    Ok((section, tag, within))
 }
 
 /// Returns the chunks of all sections, in order, each with its tag.

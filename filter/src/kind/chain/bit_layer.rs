@@ -133,6 +133,13 @@ impl<P: Probes> BitLayer<P> {
         set > 0
     }
 
+    /// Prefetches the probes of items that a look-up reads first.
+    #[inline]
+    pub fn prefetch_first(&self, hashes: impl Iterator<Item = Hash>) {
+        let (first, _) = self.split();
+        hashes.for_each(|hash| self.prefetch_next(&mut self.probes(hash), first));
+    }
+
     /// Prefetches all probes of an item.
     #[inline]
     pub fn prefetch_insert(&self, hash: Hash) {
@@ -278,15 +285,6 @@ pub(crate) fn contains_hashes<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash]
     batches.for_each(|(hashes, found)| contains_batch(layers, hashes, found));
 }
 
-/// Prefetches the memory in which the items are looked up first.
-#[inline]
-pub(crate) fn prefetch<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash]) {
-    if let Some(newest) = layers.last() {
-        let (first, _) = newest.split();
-        hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.probes(hash), first));
-    }
-}
-
 /// Returns true if one of `layers` contains the item.
 pub(crate) fn contains_one<P: Probes>(layers: &[BitLayer<P>], hash: Hash) -> bool {
     if is_deep(layers) {
@@ -326,8 +324,7 @@ fn contains_batch<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash], found: &mu
     for layer in layers.iter().rev() {
         // Prefetch the first probes of the next layer while this one is read.
         if let Some(next) = older.next().filter(|next| next.bytes().len() > LAYER_IN_CACHE) {
-            let (first, _) = next.split();
-            absent.iter().for_each(|item| next.prefetch_next(&mut next.probes(hashes[item]), first));
+            next.prefetch_first(absent.iter().map(|item| hashes[item]));
         }
         let present = layer.present(hashes, absent);
         present.iter().for_each(|item| found[item] = true);

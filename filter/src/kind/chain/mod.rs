@@ -169,25 +169,6 @@ fn longest<'a, S: ChainSpec>(chains: &[(&'a BitChain<S>, u64)]) -> Option<&'a Bi
 }
 
 impl<S: ChainSpec> BitChain<S> {
-    /// Inserts items in order until one does not fit. Returns the number of items handled.
-    fn insert_while_room(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
-        let mut handled = 0;
-        while handled < hashes.len() {
-            // Items that must wait for the next layer are not looked up now, since they are looked up again then.
-            let left = hashes.len() - handled;
-            let room = usize::try_from(self.layers.last().map_or(0, BitLayer::room)).unwrap_or(usize::MAX);
-            let count = if self.layers.len() == 1 { left } else { left.min(room.saturating_add(1)) };
-            let hashes = &hashes[handled..][..count];
-            let new = &mut new[handled..][..count];
-            let inserted = self.insert_some(hashes, new);
-            handled += inserted;
-            if inserted < count {
-                break;
-            }
-        }
-        handled
-    }
-
     /// Inserts items in order until the newest layer is full. Returns the number of items handled.
     fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         // Until an item is handled, its element says whether it is known; from then on, whether it was new.
@@ -334,7 +315,9 @@ where
 
     #[inline]
     fn prefetch(&self, hashes: &[Hash]) {
-        bit_layer::prefetch(&self.layers, hashes);
+        if let Some(newest) = self.layers.last() {
+            newest.prefetch_first(hashes.iter().copied());
+        }
     }
 
     fn look_ahead(&self, hash: Hash) {
@@ -365,13 +348,18 @@ where
     fn insert_hashes(&mut self, items: Insertion<'_>, admit: Admit<'_>) -> Result<(), Interrupted> {
         let Insertion { hashes, new, .. } = items;
         let mut handled = 0;
-        loop {
-            handled += self.insert_while_room(&hashes[handled..], &mut new[handled..]);
-            if handled == hashes.len() {
-                return Ok(());
+        while handled < hashes.len() {
+            // Items that must wait for the next layer are not looked up now, since they are looked up again then.
+            let left = hashes.len() - handled;
+            let room = usize::try_from(self.layers.last().map_or(0, BitLayer::room)).unwrap_or(usize::MAX);
+            let count = if self.layers.len() == 1 { left } else { left.min(room.saturating_add(1)) };
+            let inserted = self.insert_some(&hashes[handled..][..count], &mut new[handled..][..count]);
+            handled += inserted;
+            if inserted < count {
+                self.grow(&mut *admit).map_err(|error| Interrupted { handled, error })?;
             }
-            self.grow(&mut *admit).map_err(|error| Interrupted { handled, error })?;
         }
+        Ok(())
     }
 
     /// Returns true if the layers that both filters have are equal in shape, pair by pair.
