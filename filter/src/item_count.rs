@@ -32,24 +32,15 @@ impl ItemCount {
     ///
     /// It is exact if at most one operand is non-empty. Otherwise it is `estimate`, which comes from the fill, clamped
     /// to the possible range.
-    pub fn merged(op: MergeOp, operands: impl Iterator<Item = ItemCount>, estimate: f64) -> ItemCount {
-        let mut number = 0u64;
-        let mut min = u64::MAX;
-        let mut max = 0;
-        let mut sum = 0u64;
-        let mut is_estimate = false;
-        for count in operands {
-            min = min.min(count.items());
-            max = max.max(count.items());
-            sum = sum.saturating_add(count.items());
-            is_estimate |= count.is_estimate();
-            number = number.saturating_add(1);
-        }
+    pub fn merged(op: MergeOp, mut operands: impl Iterator<Item = ItemCount> + Clone, estimate: f64) -> ItemCount {
+        let items = operands.clone().map(ItemCount::items);
+        let [least, most] = [items.clone().min(), items.clone().max()].map(Option::unwrap_or_default);
         let (low, high) = match op {
-            MergeOp::Union => (max, sum),
-            MergeOp::Intersection if number == 1 => (min, min),
-            MergeOp::Intersection => (0, min),
+            MergeOp::Union => (most, items.fold(0, u64::saturating_add)),
+            MergeOp::Intersection if items.count() == 1 => (least, least),
+            MergeOp::Intersection => (0, least),
         };
+        let is_estimate = operands.any(ItemCount::is_estimate);
         ItemCount::new((estimate.round() as u64).clamp(low, high), is_estimate || low < high)
     }
 

@@ -165,9 +165,8 @@ impl ValkeyFilter {
     fn max_capacity_by_layers(&self, max_memory: u64) -> u64 {
         let mut capacity = self.capacity();
         let mut memory = self.memory_usage() as u64;
-        let mut num_layers = self.chain().len();
         let mut newest = self.chain().last().map(BitLayer::spec);
-        while num_layers < ValkeySpec::MAX_LAYERS {
+        for num_layers in self.chain().len()..ValkeySpec::MAX_LAYERS {
             newest = newest.and_then(|newest| self.spec().next(&newest, num_layers).ok());
             let Some(next) = newest else { break };
             memory = memory.saturating_add(next.bytes).saturating_add(ValkeySpec::LAYER_BYTES as u64);
@@ -175,7 +174,6 @@ impl ValkeyFilter {
                 break;
             }
             capacity = capacity.saturating_add(next.capacity);
-            num_layers += 1;
         }
         capacity
     }
