@@ -24,7 +24,6 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Returns the prediction for a filter of fingerprints.
     pub(crate) fn of_fingerprints(memory: u64, false_positive_rate: f64) -> Prediction {
         Prediction { memory, false_positive_rate, is_estimate: true, probes: 1, shape: None }
     }

@@ -74,7 +74,6 @@ impl ProbePattern {
         self.blocks_per_item * self.base_probes + self.extra_blocks
     }
 
-    /// Returns the first block of an item among `blocks`.
     #[inline]
     pub(crate) fn first_block_of(&self, hash: Hash, blocks: usize) -> usize {
         fastrange(hash.first, blocks as u64) as usize

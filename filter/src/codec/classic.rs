@@ -99,7 +99,6 @@ fn spec(options: u32, expansion: u32) -> Result<ClassicSpec, DecodeError> {
     Ok(ClassicSpec { options: Options::new(options).ok_or(DecodeError::Corrupt)?, expansion })
 }
 
-/// Decodes and checks a header. See [`Header::decode`].
 fn decode_header(bytes: &[u8], origin: Origin) -> Result<Header, DecodeError> {
     let mut fields = Fields(bytes);
     let items = fields.u64()?;

@@ -31,7 +31,7 @@ use super::{Encoding, Sink, Source};
 use crate::array::Bytes;
 use crate::error::{DecodeError, Error, ensure};
 use crate::filter::Filter;
-use crate::memory::Admit;
+use crate::memory::{Admit, try_append, try_vec};
 
 const MODULE_VALUE: u8 = 7;
 
@@ -82,10 +82,7 @@ struct Writer {
 
 impl Writer {
     fn append(&mut self, bytes: &[u8]) {
-        self.failed |= self.bytes.try_reserve(bytes.len()).is_err();
-        if !self.failed {
-            self.bytes.extend_from_slice(bytes);
-        }
+        self.failed = self.failed || try_append(&mut self.bytes, &[bytes]).is_err();
     }
 
     /// Writes a length in the fewest bytes, as servers do.
@@ -157,7 +154,6 @@ pub fn is_payload(bytes: &[u8]) -> bool {
 /// The unread rest of a payload.
 struct Reader<'a>(Fields<'a>);
 
-/// The start of a string.
 enum StringStart {
     Plain(u64),
     Number(i64),
@@ -237,8 +233,7 @@ const MOST_UNPACKED: u64 = 264;
 fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
     ensure(unpacked <= (packed.len() as u64).saturating_mul(MOST_UNPACKED))?;
     let unpacked = usize::try_from(unpacked).map_err(|_| DecodeError::Corrupt)?;
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(unpacked).map_err(|_| DecodeError::OutOfMemory)?;
+    let mut bytes = try_vec(unpacked)?;
     let mut fields = Fields(packed);
     while !fields.0.is_empty() {
         let control = fields.u8()?;

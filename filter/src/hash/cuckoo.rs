@@ -17,7 +17,6 @@ use crate::murmur::murmur64;
 /// The number of values of a fingerprint.
 pub(crate) const FINGERPRINTS: u64 = 255;
 
-/// The number of bits of a fingerprint.
 const FINGERPRINT_BITS: u32 = 8;
 
 /// Returns the fingerprint of an item, given its hash.

@@ -20,7 +20,6 @@ pub(super) enum Guarantee {
 pub(super) struct Target {
     /// The number of items.
     pub capacity: u64,
-    /// The error rate.
     pub rate: f64,
     pub guarantee: Guarantee,
 }

@@ -23,7 +23,6 @@ const REBUILD_FACTOR: u64 = 10;
 struct Prefix {
     /// The bits, and then zeros.
     path: Path,
-    /// The number of bits.
     length: u32,
 }
 

@@ -23,7 +23,6 @@ use crate::kind::native::blocked_layer::{BlockedLayer, BlockedSpec};
 use crate::memory::Admit;
 use crate::sizing::BlockShape;
 
-/// The size of a record in bytes.
 pub(crate) const RECORD_BYTES: usize = 40;
 
 /// A valid record.

@@ -32,7 +32,6 @@ use crate::table::Payload;
 
 /// The figures of a kind of counting filters, as they are stored.
 pub(super) trait StoredFigures: Figures {
-    /// The number of the kind in a header.
     const KIND_NUMBER: u8;
 
     /// Appends the figures to a header.

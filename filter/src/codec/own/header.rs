@@ -91,7 +91,6 @@ impl Preamble<'_> {
     }
 }
 
-/// Returns the header of a filter.
 pub(super) fn encode<F: OwnKind>(filter: &F) -> Result<Vec<u8>, Error> {
     let mut header = try_vec(MAX_BYTES)?;
     let spec = filter.spec();

@@ -26,7 +26,6 @@ use crate::memory::Admit;
 use crate::spec::Growth;
 use crate::table::{AddressSpace, Addressing, END, FingerprintLengths, Payload, Position, Table, end_of};
 
-/// The size of a record in bytes.
 pub(crate) const RECORD_BYTES: usize = 48;
 
 /// A valid record.

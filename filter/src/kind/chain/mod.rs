@@ -57,7 +57,9 @@ impl<L, C> Chain<L, C> {
         let new = try_collect(layers)?;
         let mut layers = std::mem::take(&mut self.layers).into_vec();
         let reserved = layers.try_reserve_exact(new.len());
-        layers.extend(new.into_iter().filter(|_| reserved.is_ok()));
+        if reserved.is_ok() {
+            layers.extend(new);
+        }
         self.layers = layers.into_boxed_slice();
         reserved.map_err(|_| Error::OutOfMemory)
     }
@@ -85,9 +87,7 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
 
     /// Returns the parameters of a new chain.
     fn new(params: &CreateParams, own: Self::Params) -> Self;
-    /// Returns the hash function.
     fn hasher(&self) -> Hasher<'_>;
-    /// Returns the width of the hash in bits.
     fn hash_bits(&self) -> u8;
     /// Returns the ratio of the sizes of successive layers, or `None` if the filter does not grow.
     fn expansion(&self) -> Option<u32>;
@@ -163,7 +163,6 @@ fn overhead<S: ChainSpec>(layers: usize) -> usize {
     S::FILTER_BYTES + S::LAYER_BYTES * layers
 }
 
-/// Returns the chain with the most layers.
 fn longest<'a, S: ChainSpec>(chains: &[(&'a BitChain<S>, u64)]) -> Option<&'a BitChain<S>> {
     chains.iter().map(|(chain, _)| *chain).max_by_key(|chain| chain.layers.len())
 }

@@ -164,7 +164,6 @@ impl CuckooFilter {
         40 + 16 * self.layers.len() as u64 + self.slots()
     }
 
-    /// Returns the number of slots of all layers.
     fn slots(&self) -> u64 {
         self.layers.iter().map(|layer| layer.slots().len() as u64).sum()
     }
