@@ -81,22 +81,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_layer_stores_begins_the_path_of_the_item() {
-        for number in 0..1000u64 {
-            let item = number.to_le_bytes();
-            let (buckets, path) = (Hash::in_buckets(&item), Hash::in_table(&item).first);
-            let fingerprint = fingerprint(buckets.first);
-            for log_buckets in [0, 1, 5, 20, 55] {
-                for bucket in [buckets.first, buckets.second] {
-                    let bucket = bucket & ((1 << log_buckets) - 1);
-                    let (hash, length) = Hash::of_stored(fingerprint, bucket, log_buckets);
-                    assert_eq!((hash.first ^ path) >> (u64::BITS - length), 0, "{number} of {log_buckets}");
-                }
-            }
-        }
-    }
-
-    #[test]
     fn paths_are_pinned() {
         // Stored filters are read with these paths.
         let items: [&[u8]; 4] = [b"", b"a", b"oxbloom", b"valkey"];

@@ -156,18 +156,7 @@ impl<S: ChainSpec> BitChain<S> {
     pub fn spec(&self) -> &S {
         &self.common
     }
-}
 
-/// Returns the bytes of a filter besides its bits.
-fn overhead<S: ChainSpec>(layers: usize) -> usize {
-    S::FILTER_BYTES + S::LAYER_BYTES * layers
-}
-
-fn longest<'a, S: ChainSpec>(chains: &[(&'a BitChain<S>, u64)]) -> Option<&'a BitChain<S>> {
-    chains.iter().map(|(chain, _)| *chain).max_by_key(|chain| chain.layers.len())
-}
-
-impl<S: ChainSpec> BitChain<S> {
     /// Inserts items in order until the newest layer is full. Returns the number of items handled.
     fn insert_some(&mut self, hashes: &[Hash], new: &mut [bool]) -> usize {
         // Until an item is handled, its element says whether it is known; from then on, whether it was new.
@@ -200,6 +189,15 @@ impl<S: ChainSpec> BitChain<S> {
         }
         hashes.len()
     }
+}
+
+/// Returns the bytes of a filter besides its bits.
+fn overhead<S: ChainSpec>(layers: usize) -> usize {
+    S::FILTER_BYTES + S::LAYER_BYTES * layers
+}
+
+fn longest<'a, S: ChainSpec>(chains: &[(&'a BitChain<S>, u64)]) -> Option<&'a BitChain<S>> {
+    chains.iter().map(|(chain, _)| *chain).max_by_key(|chain| chain.layers.len())
 }
 
 impl<S: ChainSpec> KindFilter for BitChain<S>

@@ -212,25 +212,7 @@ const _: () = assert!(4 * ClassicSpec::MAX_LAYERS <= ClassicProbes::MAX_OF_LOOKU
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn positions_are_exact(
-            first: u64,
-            second in prop_oneof![any::<u64>(), 0u64..10, Just(u64::MAX)],
-            divisor in prop_oneof![1..=MAX_BITS, 1u64..1000, (0u32..=60).prop_map(|bits| 1 << bits)],
-        ) {
-            let modulus = Modulus::new(divisor);
-            let mut probes = ClassicProbes::new(Hash { first, second }, modulus);
-            for probe in 0..64u64 {
-                let expected = first.wrapping_add(probe.wrapping_mul(second)) % divisor;
-                prop_assert_eq!(probes.next(modulus) as u64, expected);
-            }
-        }
-    }
 
     #[test]
     fn a_layer_holds_at_least_one_item() {

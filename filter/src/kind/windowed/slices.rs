@@ -462,13 +462,6 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_begins_when_the_last_one_is_full_or_over() {
-        let mut slices = rolling();
-        assert_eq!([5000; 12].map(|clock| add(&mut slices, clock)), [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3]);
-        assert_eq!([5249, 5250, 5499, 5500].map(|clock| add(&mut slices, clock)), [3, 4, 4, 5]);
-    }
-
-    #[test]
     fn slices_that_renewed_items_have_left_are_forgotten() {
         let mut slices = rolling();
         let mut items = [5000; 5].map(|clock| add(&mut slices, clock));
