@@ -291,23 +291,19 @@ impl FilterBuilder {
 
     /// Rejects pairs of options that exclude each other.
     fn check_contradictions(&self) -> Result<(), Error> {
-        let counting = ("counting", self.counting);
-        let classic = ("classic", self.classic);
-        let window = ("window", self.window.is_some());
-        let rolling = ("rolling", self.rolling);
-        let seed = ("seed", self.seed.0.is_some());
-        let growing = ("growing", self.expansion.is_some());
+        let FilterBuilder { counting, classic, rolling, .. } = *self;
+        let [window, seed, growing] = [self.window.is_some(), self.seed.0.is_some(), self.expansion.is_some()];
         let pairs = [
-            (counting, classic),
-            (counting, window),
-            (counting, rolling),
-            (classic, window),
-            (classic, rolling),
-            (classic, seed),
-            (rolling, growing),
+            (counting && classic, "counting", "classic"),
+            (counting && window, "counting", "window"),
+            (counting && rolling, "counting", "rolling"),
+            (classic && window, "classic", "window"),
+            (classic && rolling, "classic", "rolling"),
+            (classic && seed, "classic", "seed"),
+            (rolling && growing, "rolling", "growing"),
         ];
-        let given = pairs.into_iter().find(|((_, one), (_, other))| *one && *other);
-        given.map_or(Ok(()), |((one, _), (other, _))| Err(Error::Contradiction(one, other)))
+        let given = pairs.into_iter().find(|(are_given, ..)| *are_given);
+        given.map_or(Ok(()), |(_, one, other)| Err(Error::Contradiction(one, other)))
     }
 
     /// Returns the window, or `None` if the filter does not forget.

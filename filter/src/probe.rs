@@ -254,16 +254,6 @@ mod tests {
             prop_assert_eq!(quotient(multiple, divisor), multiple / u64::from(divisor));
             prop_assert_eq!(quotient(multiple.saturating_sub(1), divisor), multiple.saturating_sub(1) / u64::from(divisor));
         }
-
-        #[test]
-        fn probes_stay_in_the_block(item: Vec<u8>, seed: u64) {
-            let mut probes = Hash::xxh3(&item, seed).probes();
-            let mut in_block = true;
-            probes.next_positions(255, |position| in_block &= position < 512);
-            prop_assert!(in_block);
-            let bits = 64 * (1 + seed % 31);
-            prop_assert!(Hash::xxh3(&item, seed).probes_below(bits).take(255).all(|position| (position as u64) < bits));
-        }
     }
 
     #[test]

@@ -486,20 +486,6 @@ mod tests {
         }
     }
 
-    /// The first of them would fill one segment if the table was not split before.
-    #[test]
-    fn prefixes_can_be_added_in_the_order_of_their_paths() {
-        const BITS: u32 = 22;
-        let mut table = growing(Payload::Count);
-        table.split_for_entries((1 << BITS) - 1, &mut |_bytes| true).unwrap();
-        assert_eq!(table.quotients(), 1 << BITS);
-        for prefix in 0..20_000 {
-            table.add_prefixes(&mut [hash(prefix, BITS, 0).first], BITS, &mut |_bytes| true).unwrap();
-        }
-        assert!((0..20_000).all(|prefix| table.count(hash(prefix, BITS, 0)) == 1));
-        reloaded(&table);
-    }
-
     #[test]
     fn runs_that_would_be_too_long_together_are_rejected() {
         let of = |items: std::ops::Range<u64>, others| {
