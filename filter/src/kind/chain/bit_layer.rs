@@ -146,6 +146,15 @@ impl<P: Probes> BitLayer<P> {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
     }
 
+    /// Prefetches all probes of an item of a batch, unless it is known, or the layer stays in the cache. An insertion
+    /// reads more memory than a look-up.
+    #[inline]
+    pub fn prefetch_unknown(&self, hashes: &[Hash], known: &[bool], item: usize) {
+        if self.bytes().len() > LAYER_IN_CACHE && known.get(item) == Some(&false) {
+            self.prefetch_insert(hashes[item]);
+        }
+    }
+
     fn over(bytes: Bytes, spec: BitLayerSpec) -> BitLayer<P> {
         debug_assert!(spec.is_sound(), "{spec:?}");
         let modulus = Modulus::new(spec.used_bits().unwrap_or(0));

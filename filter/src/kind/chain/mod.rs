@@ -7,7 +7,6 @@ pub(crate) mod spec;
 
 use super::{Contained, CreateParams, Insertion, KindFilter};
 use crate::array::Mover;
-use crate::batch::LAYER_IN_CACHE;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -167,16 +166,9 @@ impl<S: ChainSpec> BitChain<S> {
             bit_layer::contains_hashes(&self.layers, hashes, known);
         }
         let Some(newest) = self.layers.last_mut() else { return 0 };
-        // An insertion reads more memory than `prefetch` prefetches.
-        let prefetched = if newest.bytes().len() > LAYER_IN_CACHE { hashes.len() } else { 0 };
-        let first = hashes[..prefetched].iter().zip(&*known).take(INSERTS_AHEAD);
-        first.filter(|(_, known)| !**known).for_each(|(&hash, _)| newest.prefetch_insert(hash));
-        for handled in 0..hashes.len() {
-            let ahead = handled + INSERTS_AHEAD;
-            if ahead < prefetched && !known[ahead] {
-                newest.prefetch_insert(hashes[ahead]);
-            }
-            let hash = hashes[handled];
+        (0..INSERTS_AHEAD).for_each(|item| newest.prefetch_unknown(hashes, known, item));
+        for (handled, &hash) in hashes.iter().enumerate() {
+            newest.prefetch_unknown(hashes, known, handled + INSERTS_AHEAD);
             let known = &mut known[handled];
             // The batch may contain an item twice: an item that was absent before may be present now.
             if newest.room() == 0 && !*known {
