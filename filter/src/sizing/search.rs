@@ -35,21 +35,12 @@ impl Target {
     /// use up the words.
     pub(super) fn small(self, words: u64) -> Option<BlockShape> {
         if words <= MAX_WORDS.into() {
-            let mut low = 1;
-            let mut high = words as u8;
-            let mut best = self.search(high, 1, 1)?;
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if let Some(shape) = self.search(middle, 1, 1) {
-                    best = shape;
-                    high = middle;
-                } else {
-                    low = middle + 1;
-                }
-            }
+            let words = words as u8;
+            let mut best = self.search(words, 1, 1)?;
+            let fewest = first(1, words, |words| self.search(words, 1, 1).inspect(|&shape| best = shape).is_some());
             // Look-ups in two or three cache lines are faster than in one block with as many words.
-            let lines = u64::from(high / WORDS_PER_LINE);
-            let is_of_lines = high.is_multiple_of(WORDS_PER_LINE);
+            let lines = u64::from(fewest / WORDS_PER_LINE);
+            let is_of_lines = fewest.is_multiple_of(WORDS_PER_LINE);
             let in_lines = if is_of_lines { self.search(WORDS_PER_LINE, lines, lines) } else { None };
             return in_lines.or(Some(best));
         }
@@ -77,6 +68,15 @@ impl Target {
     }
 }
 
+/// Returns the first number from `low` on for which `holds` is true, or `high` if it is for none below that.
+fn first(mut low: u8, mut high: u8, mut holds: impl FnMut(u8) -> bool) -> u8 {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
 /// A search for the smallest layer, with a given number of blocks per item.
 #[derive(Clone, Copy)]
 struct Search {
@@ -91,17 +91,9 @@ impl Search {
     /// The error rate falls with the number of blocks per item, as long as each block has a probe. So this bisects.
     fn fewest_blocks_per_item(&self, min: u64, max: u64) -> Option<BlockShape> {
         let with = |blocks_per_item| Search { blocks_per_item, ..*self };
-        let mut low = 1;
-        let mut high = self.textbook_probes(max).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(max).unwrap_or(u8::MAX));
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if with(middle).keeps_rate(max).is_some() {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        with(low).fewest_blocks(min, max)
+        let most = self.textbook_probes(max).min(MAX_BLOCKS_PER_ITEM).min(u8::try_from(max).unwrap_or(u8::MAX));
+        let fewest = first(1, most, |blocks_per_item| with(blocks_per_item).keeps_rate(max).is_some());
+        with(fewest).fewest_blocks(min, max)
     }
 
     /// Returns the best number of probes for `blocks` blocks, if it keeps the rate.

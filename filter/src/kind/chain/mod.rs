@@ -65,7 +65,7 @@ impl<L, C> Chain<L, C> {
 }
 
 /// A chain of layers of bits, and their common parameters.
-pub type BitChain<S> = Chain<BitLayer<<S as ChainSpec>::Probes>, S>;
+pub(crate) type BitChain<S> = Chain<BitLayer<<S as ChainSpec>::Probes>, S>;
 
 /// The parameters that the layers of a chain share, and how the chain grows.
 pub trait ChainSpec: Copy + PartialEq + 'static {
