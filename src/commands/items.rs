@@ -62,7 +62,7 @@ impl<'a> Items<'a> for Arguments<'a> {
             }
             return true;
         }
-        // Only BF.INSERT has options.
+        // Only INSERT has options.
         let token = (!options.is_empty()).then(|| ctx.string(ITEMS_TOKEN.to_bytes()));
         let Ok(mut arguments) = try_vec(options.len() + 1 + count) else { return false };
         let changing = self.items.iter().enumerate().filter(|&(index, _)| changed.contains(index));
@@ -80,17 +80,9 @@ pub(super) fn replicate<'a>(ctx: &Context, replay: &Replay, items: impl Items<'a
     if changed.count() == 0 {
         return false;
     }
-    if items.replicate(ctx, replay, changed) {
-        return true;
-    }
-    // Without memory for all items, replicate one command per item.
-    let &Replay { key, options, one, .. } = replay;
-    let token = (!options.is_empty()).then(|| ctx.string(ITEMS_TOKEN.to_bytes()));
-    for (_, item) in items.iter().enumerate().filter(|&(index, _)| changed.contains(index)) {
-        let item = ctx.string(item);
-        let options = options.iter().copied().chain(token.as_ref().map(OwnedString::as_arg));
-        let arguments: Vec<_> = options.chain([item.as_arg()]).collect();
-        ctx.replicate(one, key, &arguments);
+    if !items.replicate(ctx, replay, changed) {
+        // Without memory for all items, replicate one command per item.
+        replay.send(ctx, items, changed, 1);
     }
     true
 }
@@ -100,9 +92,7 @@ pub(super) struct Replay<'a> {
     pub key: Arg<'a>,
     /// The arguments between the key and the items.
     pub options: &'a [Arg<'a>],
-    /// The command for one item.
-    pub one: Verb,
-    /// The command for many items, each an argument.
+    /// The command for items that are arguments.
     pub many: Verb,
     /// The command for packed items; `None` if each becomes an argument.
     pub packed: Option<Verb>,
@@ -112,18 +102,32 @@ impl<'a> Replay<'a> {
     /// Returns how replicas add items to a Bloom filter, given whether its layout is our own. If it is another
     /// module's, a replica may have that module, which knows no packed items.
     pub(super) fn additions(key: Arg<'a>, is_own: bool, options: &'a [Arg<'a>]) -> Replay<'a> {
-        let [one, many] = if is_own && !options.is_empty() { [Verb::Insert; 2] } else { [Verb::Add, Verb::Madd] };
-        Replay { key, options, one, many, packed: is_own.then_some(Verb::Addpacked) }
+        let many = if is_own && !options.is_empty() { Verb::Insert } else { Verb::Madd };
+        Replay { key, options, many, packed: is_own.then_some(Verb::Addpacked) }
     }
 
     /// Returns how replicas add copies of items to a cuckoo filter. There is an option.
     pub(super) fn copies(key: Arg<'a>, options: &'a [Arg<'a>]) -> Replay<'a> {
         debug_assert!(!options.is_empty(), "CF.INSERT with a token");
-        Replay { key, options, one: Verb::Insert, many: Verb::Insert, packed: None }
+        Replay { key, options, many: Verb::Insert, packed: None }
     }
 
     pub(super) fn removals(key: Arg<'a>) -> Replay<'a> {
-        Replay { key, options: &[], one: Verb::Del, many: Verb::Mdel, packed: Some(Verb::Delpacked) }
+        Replay { key, options: &[], many: Verb::Mdel, packed: Some(Verb::Delpacked) }
+    }
+
+    /// Sends commands in which each item that changed is an argument, with this many of them in each.
+    pub(super) fn send<'b>(&self, ctx: &Context, items: impl Items<'b>, changed: &Changed, at_a_time: usize) {
+        // Only INSERT has options.
+        let token = (!self.options.is_empty()).then(|| ctx.string(ITEMS_TOKEN.to_bytes()));
+        let changing = items.iter().enumerate().filter(|&(index, _)| changed.contains(index));
+        let mut changing = changing.map(|(_, item)| ctx.string(item)).peekable();
+        while changing.peek().is_some() {
+            let items: Vec<_> = changing.by_ref().take(at_a_time).collect();
+            let options = self.options.iter().copied().chain(token.as_ref().map(OwnedString::as_arg));
+            let arguments: Vec<_> = options.chain(items.iter().map(OwnedString::as_arg)).collect();
+            ctx.replicate(self.many, self.key, &arguments);
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn existspacked(ctx: &Context, keyspace: Keyspace, args: Args) -> Res
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     match key.filter()? {
         Some(filter) => contains_all(filter, items.iter(), time_for(ctx, filter), |found| bits.extend(found)),
-        None => bits.extend_absent(items.len()),
+        None => (0..items.len()).step_by(8).for_each(|_| bits.extend(&[false; 8])),
     }
     bits.reply(ctx);
     Ok(())
@@ -101,13 +101,6 @@ impl Bits {
                 }
             }
             Bits::Count(count) => *count += flags.iter().filter(|flag| **flag).count() as u64,
-        }
-    }
-
-    /// Appends zeros for this many items.
-    fn extend_absent(&mut self, items: usize) {
-        if let Bits::Each(bytes) = self {
-            bytes.resize(items.div_ceil(8), 0);
         }
     }
 
