@@ -2,8 +2,9 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::ops::Range;
-use std::ptr;
+use std::{mem, ptr};
 
+use redis_module::commands::{BeginSearch, FindKeys, KeySpec, KeySpecFlags, get_redis_key_spec};
 use redis_module::raw;
 
 use crate::callback::{OTHER_KEY_FLAGS, Route};
@@ -52,6 +53,10 @@ macro_rules! command {
         }
         Command { route: ROUTE, callback, keys: $keys, access: $access, $($field)* }
     }};
+    // A command whose only argument is the key.
+    ($verb:ident, $handler:expr, $arity:expr, $access:expr, summary: $summary:expr, complexity: $complexity:expr,) => {
+        command! { $verb, $handler, $arity, $access, summary: $summary, complexity: $complexity, arguments: Vec::new }
+    };
     ($verb:ident, $handler:expr, $arity:expr, $access:expr, $($field:tt)*) => {
         command! { $verb, $handler, $arity, keys: Keys::One, $access, $($field)* }
     };
@@ -302,55 +307,33 @@ impl Command {
             args: raw_arguments(&arguments, &mut lists),
         };
         // SAFETY: as promised by the caller. The server copies all of it, and finds the end of each list.
-        unsafe { call!(RedisModule_SetCommandInfo(command, &info)) == OK }
+        let status = unsafe { call!(RedisModule_SetCommandInfo(command, &info)) };
+        let by_keyword = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD;
+        for keys in key_specs.iter().filter(|keys| keys.begin_search_type == by_keyword) {
+            // SAFETY: the keyword was a `CString`, which nobody else frees.
+            drop(unsafe { CString::from_raw(keys.bs.keyword.keyword.cast_mut()) });
+        }
+        status == OK
     }
 
     /// Returns the specifications of the keys: of the first, of others if there are any, and one that ends the list.
     fn key_specs(&self) -> Vec<raw::RedisModuleCommandKeySpec> {
-        type Begin = raw::RedisModuleCommandKeySpec__bindgen_ty_1;
-        type Find = raw::RedisModuleCommandKeySpec__bindgen_ty_2;
-        let at = |pos| Begin { index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos } };
-        let range = raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 { lastkey: 0, keystep: 1, limit: 0 };
-        // Right after the command's name.
-        let first = raw::RedisModuleCommandKeySpec {
-            notes: ptr::null(),
-            flags: self.access.key_flags() as u64,
-            begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
-            bs: at(1),
-            find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
-            fk: Find { range },
-        };
-        let other = raw::RedisModuleCommandKeySpec { flags: OTHER_KEY_FLAGS as u64, bs: at(2), ..first };
+        let keys =
+            |flags: c_int, start, found| KeySpec::new(None, KeySpecFlags::from_bits_retain(flags as u32), start, found);
+        let (at, one) = (BeginSearch::new_index, || FindKeys::new_range(0, 1, 0));
         let others = match self.keys {
             Keys::One => None,
-            Keys::AndNew => Some(raw::RedisModuleCommandKeySpec { flags: Access::Update.key_flags() as u64, ..other }),
+            Keys::AndNew => Some(keys(Access::Update.key_flags(), at(2), one())),
             // LIKE may also be the value of another argument. INCOMPLETE makes the server ask the command itself.
-            Keys::AndLike => Some(raw::RedisModuleCommandKeySpec {
-                flags: other.flags | u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE),
-                begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD,
-                bs: Begin {
-                    keyword: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
-                        keyword: c"LIKE".as_ptr(),
-                        startfrom: 2,
-                    },
-                },
-                ..other
-            }),
-            Keys::AndNumbered => Some(raw::RedisModuleCommandKeySpec {
-                find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM,
-                fk: Find {
-                    keynum: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
-                        keynumidx: 0,
-                        firstkey: 1,
-                        keystep: 1,
-                    },
-                },
-                ..other
-            }),
+            Keys::AndLike => {
+                let flags = OTHER_KEY_FLAGS | raw::REDISMODULE_CMD_KEY_INCOMPLETE as c_int;
+                Some(keys(flags, BeginSearch::new_keyword("LIKE".to_owned(), 2), one()))
+            }
+            Keys::AndNumbered => Some(keys(OTHER_KEY_FLAGS, at(2), FindKeys::new_keys_num(0, 1, 1))),
         };
-        let end = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INVALID;
-        let end = raw::RedisModuleCommandKeySpec { begin_search_type: end, ..first };
-        [Some(first), others, Some(end)].into_iter().flatten().collect()
+        // The first key comes right after the command's name.
+        let first = keys(self.access.key_flags(), at(1), one());
+        get_redis_key_spec([Some(first), others].into_iter().flatten().collect())
     }
 }
 
@@ -388,18 +371,8 @@ fn raw_arguments(
 }
 
 /// The end of a list of arguments.
-const NO_ARGUMENT: raw::RedisModuleCommandArg = raw::RedisModuleCommandArg {
-    name: ptr::null(),
-    type_: raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
-    key_spec_index: -1,
-    token: ptr::null(),
-    summary: ptr::null(),
-    since: ptr::null(),
-    flags: 0,
-    deprecated_since: ptr::null(),
-    subargs: ptr::null_mut(),
-    display_text: ptr::null(),
-};
+// SAFETY: the fields are numbers and pointers, which may be 0.
+const NO_ARGUMENT: raw::RedisModuleCommandArg = unsafe { mem::zeroed() };
 
 impl ArgumentKind {
     fn as_raw(self) -> raw::RedisModuleCommandArgType {

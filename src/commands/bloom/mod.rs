@@ -152,7 +152,6 @@ pub(super) static COMMANDS: &[Command] = &[
         Card, query::card, Arity::exactly(2), Access::Read,
         summary: c"Returns the number of distinct items in a Bloom filter.",
         complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: Vec::new,
     },
     command! {
         Info, info::info, Arity { min: 2, max: 3 }, Access::Read,
@@ -191,27 +190,23 @@ pub(super) static COMMANDS: &[Command] = &[
         Debug, info::debug, Arity::exactly(2), Access::Read,
         summary: c"Describes each layer of a Bloom filter.",
         complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: Vec::new,
     },
     #[cfg(feature = "fault-injection")]
     command! {
         Panic, fault_injection::panic, Arity { min: 2, max: 5 }, Access::Read,
         summary: c"Panics, at once or in the middle of a reply, to test that the server survives.",
         complexity: c"O(1)",
-        arguments: Vec::new,
     },
     #[cfg(feature = "fault-injection")]
     command! {
         Starve, fault_injection::starve, Arity::exactly(4), Access::Read,
         summary: c"Makes one of the next requests for memory fail. Returns the number of requests since the last call.",
         complexity: c"O(1)",
-        arguments: Vec::new,
     },
     #[cfg(feature = "fault-injection")]
     command! {
         Clock, fault_injection::clock, Arity::exactly(3), Access::Read,
         summary: c"Stops the clock of filters that forget, at this time in milliseconds since 1970.",
         complexity: c"O(1)",
-        arguments: Vec::new,
     },
 ];

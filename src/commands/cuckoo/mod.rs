@@ -101,25 +101,21 @@ pub(super) static COMMANDS: &[Command] = &[
         Info, info::info, Arity::exactly(2), Access::Read,
         summary: c"Returns information about a cuckoo filter.",
         complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: Vec::new,
     },
     command! {
         Debug, info::debug, Arity::exactly(2), Access::Read,
         summary: c"Describes a cuckoo filter in one line.",
         complexity: c"O(1)",
-        arguments: Vec::new,
     },
     command! {
         Compact, rebuilding::compact, Arity::exactly(2), Access::Remove,
         summary: c"Moves the items of a classic cuckoo filter into as few layers as possible.",
         complexity: c"O(N*log(N)), where N is the size of the filter",
-        arguments: Vec::new,
     },
     command! {
         Convert, rebuilding::convert, Arity::exactly(2), Access::Update,
         summary: c"Makes a classic cuckoo filter a native one, with the same items and counts.",
         complexity: c"O(N*log(N)), where N is the size of the filter",
-        arguments: Vec::new,
     },
     command! {
         Scandump, dump::scandump, Arity::exactly(3), Access::Read,
