@@ -2,8 +2,8 @@
 //!
 //! [`Kind`] names a kind, and [`KindParams`] has the parameters that only it has. [`KindFilter`] is a filter of one
 //! kind, and [`AnyFilter`] of any. To add a kind, write its folder and its encoding (a file of `codec/` or
-//! `codec/own/`), and add its row to `kinds!` and to the encodings (`codec/mod.rs`, `codec/own/mod.rs`). The module needs
-//! the option that chooses the kind (`commands/bloom/options.rs`), and its parameters (`commands/bloom/creation.rs`).
+//! `codec/own/`), and add its row to `kinds!` and to the encodings (`codec/mod.rs` or `codec/own/mod.rs`). The module
+//! needs the option that chooses the kind, and its parameters (both in `commands/bloom/options.rs`).
 
 pub(crate) mod chain;
 pub(crate) mod classic;

@@ -3,7 +3,7 @@
 use std::iter;
 use std::num::NonZeroU32;
 
-use super::options::{BloomKind, LAYOUTS, OPTIONS, Options};
+use super::options::{BloomKind, OPTIONS, Options};
 use super::redisbloom;
 use crate::admission;
 use crate::commands::creation::{Creation, create_empty, create_new, open_new};
@@ -14,10 +14,7 @@ use crate::family::{Dialect, Verb};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace, Server};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{
-    CreateParams, DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FIXED_SEED, Growth, KindParams, SEED_BYTES,
-    Window,
-};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Window};
 
 /// `BF.RESERVE key error_rate capacity [option …]`, with [options](OPTIONS).
 ///
@@ -98,9 +95,13 @@ impl Creation for Options {
     fn params(&self, server: &Server) -> Result<CreateParams, Error> {
         let window = self.window()?;
         self.check_ttl(window)?;
-        let kind = self.kind();
-        self.check_contradictions(kind)?;
-        let seed = || self.seed.unwrap_or_else(|| server.random());
+        if self.rolling && (self.expansion.is_some() || self.nonscaling) {
+            return Err(Error::RollingGrows);
+        }
+        let kind = self.kind()?.params(self, server)?;
+        if self.scales_to.is_some() && self.nonscaling {
+            return Err(Error::NonscalingScales);
+        }
         let params = CreateParams {
             capacity: self.capacity.unwrap_or_else(configuration::bloom::initial_size),
             error_rate: self.error_rate.unwrap_or_else(configuration::bloom::error_rate),
@@ -109,18 +110,7 @@ impl Creation for Options {
                 None => configuration::bloom::growth(),
                 Some(factor) => NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By),
             },
-            kind: match kind {
-                BloomKind::Native => KindParams::Native { seed: seed() },
-                BloomKind::Counting => KindParams::Counting { seed: seed() },
-                BloomKind::Windowed => KindParams::Windowed { seed: seed(), window: window.ok_or(Error::NoWindow)? },
-                BloomKind::Classic => {
-                    KindParams::Classic { stored_expansion: self.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
-                }
-                BloomKind::Valkey => KindParams::Valkey {
-                    seed: self.valkey_seed.unwrap_or_else(|| valkey_seed(server)),
-                    tightening: self.tightening.unwrap_or_else(configuration::bloom::tightening_ratio),
-                },
-            },
+            kind,
         };
         self.check_scale(server, &params)?;
         Ok(params)
@@ -154,16 +144,6 @@ impl Creation for Options {
     }
 }
 
-/// Returns the seed of a new valkey filter: a random one, unless the configuration says otherwise.
-fn valkey_seed(server: &Server) -> [u8; SEED_BYTES] {
-    let mut seed = FIXED_SEED;
-    if !configuration::bloom::uses_random_seeds() {
-        return seed;
-    }
-    seed.as_chunks_mut().0.iter_mut().for_each(|word| *word = server.random().to_le_bytes());
-    seed
-}
-
 /// The maximum error rate of filters in Redis 8.
 const REDIS_8_MAX_RATE: ErrorRate = ErrorRate::new(0.25).unwrap();
 
@@ -178,14 +158,6 @@ impl Options {
         self
     }
 
-    /// Returns the window of the filter, or `None` if it does not forget.
-    fn window(&self) -> Result<Option<Window>, Error> {
-        let &Options { window: length, slices, refresh, rolling, .. } = self;
-        let window = Window { length, slices: slices.unwrap_or(DEFAULT_SLICES), refresh, rolling };
-        let forgets = self.asks_for(BloomKind::Windowed);
-        if forgets { window.checked().map(Some).ok_or(Error::NoWindow) } else { Ok(None) }
-    }
-
     /// Rejects a time to live that a filter with this window does not support.
     fn check_ttl(&self, window: Option<Window>) -> Result<(), Error> {
         let Some(ttl) = self.ttl else { return Ok(()) };
@@ -194,27 +166,6 @@ impl Options {
             Some(Window { length: Some(_), rolling: false, .. }) => Err(Error::TtlRange),
             _ => Err(Error::TtlWithoutWindow),
         }
-    }
-
-    /// Returns the kind of the filter: the one that the options ask for, or that of the configuration. Only the first
-    /// kind, [`Native`](BloomKind::Native), may be combined with another.
-    fn kind(&self) -> BloomKind {
-        self.asked_kinds().next_back().unwrap_or_else(|| LAYOUTS[configuration::bloom::layout()])
-    }
-
-    /// Rejects options that exclude each other.
-    fn check_contradictions(&self, kind: BloomKind) -> Result<(), Error> {
-        let asks_for_growth = self.expansion.is_some() || self.nonscaling;
-        let contradictions = [
-            (self.rolling && asks_for_growth, Error::RollingGrows),
-            (self.asked_kinds().filter(|&kind| kind != BloomKind::Native).count() > 1, Error::TwoKinds),
-            (kind == BloomKind::Classic && self.seed.is_some(), Error::ClassicSeed),
-            (kind == BloomKind::Valkey && self.asks_for(BloomKind::Native), Error::TwoKinds),
-            (kind == BloomKind::Valkey && self.seed.is_some(), Error::ValkeySeed),
-            (self.scales_to.is_some() && self.nonscaling, Error::NonscalingScales),
-        ];
-        let given = contradictions.into_iter().find(|&(is_given, _)| is_given);
-        given.map_or(Ok(()), |(_, error)| Err(error))
     }
 
     /// Rejects a filter that cannot grow as far as the options demand. A master has checked that.

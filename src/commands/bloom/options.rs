@@ -1,7 +1,9 @@
-//! The options of the commands that create Bloom filters or add to them, one [row](option_row) each.
+//! The options of the commands that create Bloom filters or add to them, one [row](option_row) each, and the kinds of
+//! filters that they ask for.
 //!
 //! To add an option, add its row and the field of [`Options`] that it sets here, its [error](crate::reply_error), and
-//! what it means: for the filter to [create](super::creation), or for the items to [add](super::add).
+//! what it means: for the filter to [create](super::creation), or for the items to [add](super::add). An option that
+//! asks for another kind needs that [kind](BloomKind) here, and nothing in [`creation`](super::creation).
 
 use std::num::NonZeroU64;
 
@@ -9,13 +11,16 @@ use super::packing;
 use crate::commands::declaration::{Argument, ArgumentKind};
 use crate::commands::items::ITEMS;
 use crate::commands::option_row::{self, Given, OptionRow, expiry_row, row, set, switch_on};
+use crate::configuration;
 use crate::configuration::bloom::LAYOUT_NAMES;
 use crate::family::{Dialect, Verb};
 use crate::reply_error::Error;
-use crate::server::{Args, Context};
+use crate::server::{Args, Context, Server};
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::limits::{MAX_LENGTH, SLICES};
-use oxbloom_filter::internals::{ErrorRate, Kind, SEED_BYTES, Window};
+use oxbloom_filter::internals::{
+    DEFAULT_SLICES, DEFAULT_STORED_EXPANSION, ErrorRate, FIXED_SEED, Kind, KindParams, SEED_BYTES, Window,
+};
 
 /// The options of a command that creates a filter or adds items. An option that is not given has its default.
 #[derive(Default)]
@@ -66,7 +71,7 @@ pub(super) enum BloomKind {
 }
 
 /// The kinds that LAYOUT chooses, in the order of [`LAYOUT_NAMES`].
-pub(super) const LAYOUTS: [BloomKind; LAYOUT_NAMES.len()] = [BloomKind::Native, BloomKind::Classic, BloomKind::Valkey];
+const LAYOUTS: [BloomKind; LAYOUT_NAMES.len()] = [BloomKind::Native, BloomKind::Classic, BloomKind::Valkey];
 
 impl BloomKind {
     pub(super) const ALL: [BloomKind; 5] =
@@ -82,6 +87,38 @@ impl BloomKind {
             BloomKind::Valkey => kind == Kind::Valkey,
         }
     }
+
+    /// Returns the parameters that only this kind has, or the error for options that exclude it.
+    pub(super) fn params(self, options: &Options, server: &Server) -> Result<KindParams, Error> {
+        let seed = || options.seed.unwrap_or_else(|| server.random());
+        Ok(match self {
+            BloomKind::Native => KindParams::Native { seed: seed() },
+            BloomKind::Counting => KindParams::Counting { seed: seed() },
+            BloomKind::Windowed => {
+                KindParams::Windowed { seed: seed(), window: options.window()?.ok_or(Error::NoWindow)? }
+            }
+            BloomKind::Classic if options.seed.is_some() => return Err(Error::ClassicSeed),
+            BloomKind::Classic => {
+                KindParams::Classic { stored_expansion: options.expansion.unwrap_or(DEFAULT_STORED_EXPANSION) }
+            }
+            BloomKind::Valkey if options.asks_for(BloomKind::Native) => return Err(Error::TwoKinds),
+            BloomKind::Valkey if options.seed.is_some() => return Err(Error::ValkeySeed),
+            BloomKind::Valkey => KindParams::Valkey {
+                seed: options.valkey_seed.unwrap_or_else(|| valkey_seed(server)),
+                tightening: options.tightening.unwrap_or_else(configuration::bloom::tightening_ratio),
+            },
+        })
+    }
+}
+
+/// Returns the seed of a new valkey filter: a random one, unless the configuration says otherwise.
+fn valkey_seed(server: &Server) -> [u8; SEED_BYTES] {
+    let mut seed = FIXED_SEED;
+    if !configuration::bloom::uses_random_seeds() {
+        return seed;
+    }
+    seed.as_chunks_mut().0.iter_mut().for_each(|word| *word = server.random().to_le_bytes());
+    seed
 }
 
 impl Options {
@@ -97,6 +134,23 @@ impl Options {
 
     pub(super) fn asked_kinds(&self) -> impl DoubleEndedIterator<Item = BloomKind> {
         BloomKind::ALL.into_iter().filter(|&kind| self.asks_for(kind))
+    }
+
+    /// Returns the kind of the filter: the one that the options ask for, or that of the configuration. Only the first
+    /// kind, [`Native`](BloomKind::Native), may be combined with another.
+    pub(super) fn kind(&self) -> Result<BloomKind, Error> {
+        if self.asked_kinds().filter(|&kind| kind != BloomKind::Native).count() > 1 {
+            return Err(Error::TwoKinds);
+        }
+        Ok(self.asked_kinds().next_back().unwrap_or_else(|| LAYOUTS[configuration::bloom::layout()]))
+    }
+
+    /// Returns the window of the filter, or `None` if it does not forget.
+    pub(super) fn window(&self) -> Result<Option<Window>, Error> {
+        let &Options { window: length, slices, refresh, rolling, .. } = self;
+        let window = Window { length, slices: slices.unwrap_or(DEFAULT_SLICES), refresh, rolling };
+        let forgets = self.asks_for(BloomKind::Windowed);
+        if forgets { window.checked().map(Some).ok_or(Error::NoWindow) } else { Ok(None) }
     }
 
     /// Returns the value of an option, or an error. BF.INSERT checks options in order, but in RedisBloom's dialect
@@ -231,7 +285,7 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
     OptionRow {
         missing: [Error::BadLayout, Error::WrongArity],
         set: |options, given| {
-            let layout = given.word(&LAYOUT_NAMES).ok_or(Error::BadLayout)?;
+            let layout = given.value.index_in(&LAYOUT_NAMES).ok_or(Error::BadLayout)?;
             options.ask_for(LAYOUTS[layout])
         },
         replicated: |_| Some(Kind::Native.name().to_string_lossy().into_owned()),
