@@ -6,28 +6,18 @@ use crate::filter_key::{ReadKey, WriteKey};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
-use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{BATCH, Hash, HashedBatch};
+use oxbloom_filter::internals::BATCH;
 
 /// `BF.DEL key item`
 ///
 /// `missing` is the error if the key does not exist, or `None` if the item is only absent then.
-pub(super) fn remove(ctx: &Context, mut keyspace: Keyspace, args: Args, missing: Option<Error>) -> Result<(), Error> {
-    let name = args.at(1);
-    let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
-    let mut removed = false;
-    if let Some(filter) = key.filter() {
-        let item = prepare(filter, args.from(2));
-        removed = remove_one_of_each(filter, item.hashes(), &mut [false])? == 1;
-    } else if let Some(error) = missing {
+pub(super) fn remove(ctx: &Context, keyspace: Keyspace, args: Args, missing: Option<Error>) -> Result<(), Error> {
+    let mut removed = [false];
+    let exists = remove_all(ctx, keyspace, args.at(1), Arguments::new(args, args.from(2)), &mut removed)?;
+    if let Some(error) = missing.filter(|_| !exists) {
         return Err(error);
     }
-    drop(key);
-    if removed {
-        ctx.replicate_verbatim();
-        keyspace.notify_changed(ctx, name, Verb::Del);
-    }
-    ctx.reply_bool(removed);
+    ctx.reply_bool(removed[0]);
     Ok(())
 }
 
@@ -42,80 +32,60 @@ pub(super) fn mdel(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     Ok(())
 }
 
-/// Removes one occurrence of each item from the filter of a key. Sets `removed[i]` to whether item `i` had one.
+/// Removes one occurrence of each item from the filter of a key. Sets `removed[i]` to whether item `i` had one. Returns
+/// false if the key does not exist.
 pub(super) fn remove_all<'a>(
     ctx: &Context,
     mut keyspace: Keyspace,
     name: Arg,
     items: impl Items<'a>,
     removed: &mut [bool],
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let mut key = WriteKey::open(keyspace.reborrow(), ctx, name)?;
+    let exists = key.has_filter();
     if let Some(filter) = key.filter() {
+        let before = Footprint::of(filter);
         let mut all = items.iter();
         for removed in removed.chunks_mut(BATCH) {
             let batch = filter.prepare_batch(all.by_ref());
-            remove_one_of_each(filter, batch.hashes(), removed)?;
+            filter.remove_hashes(batch.hashes(), removed).map_err(|_| Error::NotCounting)?;
         }
+        statistics::on_change(filter, before);
+        statistics::count_removals(filter, removed.iter().filter(|removed| **removed).count() as u64);
     }
     drop(key);
     if replicate(ctx, &Replay::removals(name), items, &Changed::Flagged(removed)) {
         keyspace.notify_changed(ctx, name, Verb::Del);
     }
-    Ok(())
-}
-
-/// Removes one occurrence of each item. Sets `removed[i]` to whether item `i` had one. Returns the number of removals.
-fn remove_one_of_each(filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<usize, Error> {
-    let before = Footprint::of(filter);
-    filter.remove_hashes(hashes, removed).map_err(|_| Error::NotCounting)?;
-    statistics::on_change(filter, before);
-    let count = removed.iter().filter(|removed| **removed).count();
-    statistics::count_removals(filter, count as u64);
-    Ok(count)
+    Ok(exists)
 }
 
 /// `BF.COUNT key item`
 pub(super) fn count(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
-    let key = ReadKey::open(keyspace, ctx, args.at(1));
-    let mut counts = [0];
-    if let Some(filter) = key.filter()? {
-        count_items(filter, args.from(2), &mut counts)?;
-    }
-    ctx.reply_integer(counts[0]);
-    Ok(())
+    reply_counts(ctx, keyspace, args, &|| ())
 }
 
 /// `BF.MCOUNT key item [item …]`
 pub(super) fn mcount(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), Error> {
+    reply_counts(ctx, keyspace, args, &|| ctx.reply_array(args.len() - 2))
+}
+
+/// Replies with the count of each item, after `start`.
+fn reply_counts(ctx: &Context, keyspace: Keyspace, args: Args, start: &dyn Fn()) -> Result<(), Error> {
     let key = ReadKey::open(keyspace, ctx, args.at(1));
     let filter = key.filter()?;
     if filter.is_some_and(|filter| !filter.counts()) {
         return Err(Error::NotCounting);
     }
-    let items = args.from(2);
-    ctx.reply_array(items.len());
-    for items in items.chunks(BATCH) {
+    start();
+    for items in args.from(2).chunks(BATCH) {
         let mut counts = [0; BATCH];
         let counts = &mut counts[..items.len()];
         if let Some(filter) = filter {
-            count_items(filter, items, counts)?;
+            let batch = filter.hash_batch(items.iter().map(Arg::bytes));
+            filter.count_hashes(batch.hashes(), counts).map_err(|_| Error::NotCounting)?;
         }
         counts.iter().for_each(|&count| ctx.reply_integer(count));
     }
     Ok(())
-}
-
-/// Hashes items and prefetches their memory. Not inlined: another copy of the hash function in each command slows down
-/// the commands on plain filters.
-#[inline(never)]
-fn prepare(filter: &Filter, items: Args) -> HashedBatch {
-    filter.prepare_batch(items.iter().map(Arg::bytes))
-}
-
-/// Counts at most [`BATCH`] items. Not inlined, like [`prepare`].
-#[inline(never)]
-fn count_items(filter: &Filter, items: Args, counts: &mut [u64]) -> Result<(), Error> {
-    let batch = filter.hash_batch(items.iter().map(Arg::bytes));
-    filter.count_hashes(batch.hashes(), counts).map_err(|_| Error::NotCounting)
 }
