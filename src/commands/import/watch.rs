@@ -8,12 +8,13 @@
 //! are any when the import begins, each EXEC may be theirs. And a server may replace its data, as a new replica does:
 //! an import from before is not continued.
 
+use std::cmp::Reverse;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redis_module::raw;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Cursor, IDLE};
 use crate::callback::catch_panic;
@@ -33,30 +34,14 @@ const HARMLESS: [&str; 4] = [
     "TOUCH DUMP OBJECT MEMORY WATCH EVAL EVAL_RO EVALSHA EVALSHA_RO FCALL FCALL_RO",
 ];
 
-/// The name of a key. Names with equal hashes are taken for the same: then an import fails without need.
-#[derive(Clone, Copy, PartialEq)]
-struct Name {
-    length: usize,
-    hash: u64,
-}
-
-impl Name {
-    fn of(key: Arg) -> Name {
-        Name { length: key.bytes().len(), hash: xxh3_64(key.bytes()) }
-    }
-
-    fn is(self, argument: Arg) -> bool {
-        let bytes = argument.bytes();
-        bytes.len() == self.length && xxh3_64(bytes) == self.hash
-    }
-}
-
 /// An import that has begun, and is neither complete nor rejected.
 #[derive(Clone, Copy)]
 pub(super) struct Running {
     database: c_int,
-    source: Name,
-    newkey: Name,
+    /// The hash of the source's name.
+    source: u128,
+    /// The hash of the new key's name.
+    newkey: u128,
     /// The number that distinguishes the key of the unfinished filter.
     pub id: u64,
     /// The place in the source that the import has reached.
@@ -72,14 +57,14 @@ pub(super) struct Running {
 }
 
 struct Watch {
-    running: [Option<Running>; MAX_RUNNING],
+    running: Vec<Running>,
     /// The address of the command filter, if it is registered.
     filter: Option<usize>,
     /// True if a timer will drop idle imports.
     has_timer: bool,
 }
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { running: [None; MAX_RUNNING], filter: None, has_timer: false });
+static WATCH: Mutex<Watch> = Mutex::new(Watch { running: Vec::new(), filter: None, has_timer: false });
 
 /// Not locked while a command is called, since the filter sees that command.
 fn watch() -> MutexGuard<'static, Watch> {
@@ -91,8 +76,8 @@ pub(super) fn begin(ctx: &Context, source: Arg, newkey: Arg, id: u64, is_queued:
     let mut watch = watch();
     let running = Running {
         database: ctx.database(),
-        source: Name::of(source),
-        newkey: Name::of(newkey),
+        source: xxh3_128(source.bytes()),
+        newkey: xxh3_128(newkey.bytes()),
         id,
         cursor: Cursor::FIRST,
         is_changed: false,
@@ -100,8 +85,9 @@ pub(super) fn begin(ctx: &Context, source: Arg, newkey: Arg, id: u64, is_queued:
         loads: loads(),
         latest: ctx.milliseconds(),
     };
-    let place = watch.running.iter_mut().min_by_key(|place| place.map(|running| running.latest));
-    place.into_iter().for_each(|place| *place = Some(running));
+    watch.running.sort_unstable_by_key(|running| Reverse(running.latest));
+    watch.running.truncate(MAX_RUNNING - 1);
+    watch.running.push(running);
     if watch.filter.is_none() {
         // SAFETY: the context is alive, and the callback is of the type that the server expects.
         let filter = unsafe { call!(RedisModule_RegisterCommandFilter(ctx.as_raw(), Some(observe), 0)) };
@@ -112,16 +98,15 @@ pub(super) fn begin(ctx: &Context, source: Arg, newkey: Arg, id: u64, is_queued:
 
 /// Returns the running import of a source to a new key, unless the server has replaced its data since.
 pub(super) fn find(ctx: &Context, source: Arg, newkey: Arg) -> Option<Running> {
-    let keys = (ctx.database(), Name::of(source), Name::of(newkey));
-    let is_it =
-        |running: &&Running| (running.database, running.source, running.newkey) == keys && running.loads == loads();
-    watch().running.iter().flatten().find(is_it).copied()
+    let keys = (ctx.database(), xxh3_128(source.bytes()), xxh3_128(newkey.bytes()));
+    let is_it = |running: &&Running| (running.database, running.source, running.newkey) == keys;
+    watch().running.iter().filter(|running| running.loads == loads()).find(is_it).copied()
 }
 
 /// Sets the place that an import has reached.
 pub(super) fn advance(ctx: &Context, id: u64, cursor: Cursor) {
     let mut watch = watch();
-    for running in watch.running.iter_mut().flatten().filter(|running| running.id == id) {
+    for running in watch.running.iter_mut().filter(|running| running.id == id) {
         running.cursor = cursor;
         running.latest = ctx.milliseconds();
     }
@@ -129,15 +114,15 @@ pub(super) fn advance(ctx: &Context, id: u64, cursor: Cursor) {
 
 /// Ends the running import of a source to a new key, if there is one.
 pub(super) fn end(ctx: &Context, source: Arg, newkey: Arg) {
-    let ended = find(ctx, source, newkey);
-    watch().drop_if(ctx.as_raw(), |running| ended.is_some_and(|ended| running.id == ended.id));
+    let ended = find(ctx, source, newkey).map(|running| running.id);
+    watch().drop_if(ctx.as_raw(), |running| ended == Some(running.id));
 }
 
 impl Watch {
     /// Drops imports. Without any, the server need not call the filter.
     fn drop_if(&mut self, ctx: *mut raw::RedisModuleCtx, is_over: impl Fn(&Running) -> bool) {
-        self.running.iter_mut().filter(|place| place.as_ref().is_some_and(&is_over)).for_each(|place| *place = None);
-        if let Some(filter) = self.filter.take_if(|_| self.running.iter().all(Option::is_none)) {
+        self.running.retain(|running| !is_over(running));
+        if let Some(filter) = self.filter.take_if(|_| self.running.is_empty()) {
             let filter = ptr::with_exposed_provenance_mut(filter);
             // SAFETY: the context is alive, and the server returned the filter when it was registered. The server does
             // not pass a command to its filters at the moment.
@@ -188,7 +173,7 @@ unsafe extern "C" fn observe(command: *mut raw::RedisModuleCommandFilterCtx) {
         }
         let name = argument(0);
         let mut watch = watch();
-        let unchanged = watch.running.iter_mut().flatten().filter(|running| !running.is_changed);
+        let unchanged = watch.running.iter_mut().filter(|running| !running.is_changed);
         if name.is("SWAPDB") {
             unchanged.for_each(|running| running.is_changed = true);
         } else if name.is("EXEC") {
@@ -196,7 +181,8 @@ unsafe extern "C" fn observe(command: *mut raw::RedisModuleCommandFilterCtx) {
         } else if !family::may_have(name.bytes()) {
             // The other arguments of a command on filters are items, or other filters that it reads.
             let keys = if family::is_usual(name.bytes()) { 1..count.min(2) } else { 1..count };
-            let names = |running: &Running| keys.clone().any(|index| running.source.is(argument(index)));
+            let names =
+                |running: &Running| keys.clone().any(|index| running.source == xxh3_128(argument(index).bytes()));
             let is_harmless = || HARMLESS.iter().flat_map(|names| names.split(' ')).any(|harmless| name.is(harmless));
             unchanged.filter(|running| names(running)).for_each(|running| running.is_changed = !is_harmless());
         }
