@@ -185,25 +185,8 @@ fn describe(layer: LayerInfo) -> String {
 
 /// Formats a number as C's `%g` does: six significant digits.
 fn six_digits(number: f64) -> String {
-    let rounded = format!("{number:.5e}");
-    let (mantissa, exponent) = rounded.split_once('e').unwrap_or((&rounded, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let trim = |digits: &str| digits.trim_end_matches('0').trim_end_matches('.').to_owned();
-    match exponent {
-        -4..6 => trim(&format!("{number:.*}", (5 - exponent) as usize)),
-        _ => format!("{}e{}{:02}", trim(mantissa), if exponent < 0 { '-' } else { '+' }, exponent.abs()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::six_digits;
-
-    #[test]
-    fn ratios_are_printed_as_in_redisbloom() {
-        let printed = [(0.005, "0.005"), (5e-6, "5e-06"), (0.00015625, "0.00015625"), (0.000123456789, "0.000123457")];
-        for (number, text) in printed.into_iter().chain([(0.5, "0.5"), (1.0 / 3.0, "0.333333"), (1e-300, "1e-300")]) {
-            assert_eq!(six_digits(number), text);
-        }
-    }
+    let mut text = [0; 16];
+    // SAFETY: the format is that of a double, and the buffer has room for it and a NUL, as in "-1.23457e-300".
+    unsafe { libc::snprintf(text.as_mut_ptr().cast(), text.len(), c"%g".as_ptr(), number) };
+    CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy().into_owned()
 }
