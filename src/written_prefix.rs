@@ -47,16 +47,7 @@ pub(crate) fn register(ctx: &Context) {
 }
 
 /// Remembers what is being loaded.
-///
-/// # Safety
-///
-/// Only the server may call this.
-unsafe extern "C" fn on_loading(
-    _ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    part: u64,
-    _data: *mut c_void,
-) {
+extern "C" fn on_loading(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, part: u64, _: *mut c_void) {
     catch_panic(c"on_loading", (), || {
         if ![raw::REDISMODULE_SUBEVENT_LOADING_ENDED, raw::REDISMODULE_SUBEVENT_LOADING_FAILED].contains(&part) {
             LOADS.set(LOADS.get().wrapping_add(1));

@@ -53,18 +53,13 @@ impl Context<'_> {
         })
     }
 
-    fn clock(&self) -> u64 {
-        u64::try_from(time_of_test().unwrap_or_else(|| self.time_of_command())).unwrap_or(0)
-    }
-
     /// Returns the time at which the command, script or transaction began if the server offers it, or else the present
     /// time.
-    fn time_of_command(&self) -> i64 {
-        match available!(RedisModule_CachedMicroseconds) {
-            // SAFETY: it takes no arguments.
-            Some(microseconds) => (unsafe { microseconds() }) / 1000,
-            None => self.milliseconds(),
-        }
+    fn clock(&self) -> u64 {
+        // SAFETY: it takes no arguments.
+        let cached = || available!(RedisModule_CachedMicroseconds).map(|cached| unsafe { cached() } / 1000);
+        let time = time_of_test().or_else(cached).unwrap_or_else(|| self.milliseconds());
+        u64::try_from(time).unwrap_or(0)
     }
 }
 
@@ -79,24 +74,11 @@ pub(crate) fn register(ctx: &Context) {
 }
 
 /// Clears the stored time. No script or transaction runs at this time.
-///
-/// # Safety
-///
-/// Only the server may call this.
-unsafe extern "C" fn on_cron(
-    _ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _part: u64,
-    _data: *mut c_void,
-) {
+extern "C" fn on_cron(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut c_void) {
     STORED.set(None);
 }
 
 /// Clears the stored time.
-///
-/// # Safety
-///
-/// Only the server may call this.
-unsafe extern "C" fn clear_stored(_ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+extern "C" fn clear_stored(_ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     STORED.set(None);
 }
