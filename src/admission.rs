@@ -24,14 +24,10 @@ pub(crate) struct Admission<'a> {
 }
 
 impl Admission<'_> {
-    pub(crate) fn new<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
-        Admission { server, present, admitted: Cell::new(0), limit: Cell::new(Limit::System) }
-    }
-
-    /// Returns the admission of a new layer of bits. If the layer cannot be addressed, the library fails without
-    /// calling [`admits`](Self::admits); the limit is then [`Limit::Address`].
-    fn of_new_layer<'a>(server: &'a Server<'a>, present: u64) -> Admission<'a> {
-        Admission { limit: Cell::new(Limit::Address), ..Admission::new(server, present) }
+    /// Returns the admission of a filter that takes `present` bytes. `limit` is the one that was exceeded if the library
+    /// fails without calling [`admits`](Self::admits): a layer that cannot be addressed, or the system's memory.
+    pub(crate) fn new<'a>(server: &'a Server<'a>, present: u64, limit: Limit) -> Admission<'a> {
+        Admission { server, present, admitted: Cell::new(0), limit: Cell::new(limit) }
     }
 
     /// Returns true if `more` bytes, in addition to those that were admitted before, are within the limits.
@@ -62,7 +58,7 @@ impl Admission<'_> {
 
 /// Creates an empty filter, if there is memory for it.
 pub(crate) fn new_filter(server: &Server, params: CreateParams) -> Result<Filter, Error> {
-    let admission = Admission::of_new_layer(server, 0);
+    let admission = Admission::new(server, 0, Limit::Address);
     admission.or_exit(Filter::create(params, &mut |bytes| admission.admits(bytes)), Error::creating)
 }
 
@@ -72,7 +68,7 @@ pub(crate) fn admitted<T, E>(
     operation: impl FnOnce(Admit<'_>) -> Result<T, E>,
     error: impl FnOnce(E, Limit) -> Error,
 ) -> Result<T, Error> {
-    let admission = Admission::new(server, 0);
+    let admission = Admission::new(server, 0, Limit::System);
     admission.or_exit(operation(&mut |bytes| admission.admits(bytes)), error)
 }
 
@@ -98,7 +94,8 @@ pub(crate) fn merge(
 ) -> Result<bool, Error> {
     check_merge_limit(server, sources.iter().copied().chain([&*filter]))?;
     let before = Footprint::of(filter);
-    let admission = Admission::new(server, before.bytes.saturating_sub(filter.replaced_by_merge(sources)));
+    let kept = before.bytes.saturating_sub(filter.replaced_by_merge(sources));
+    let admission = Admission::new(server, kept, Limit::System);
     let changed = filter.merge(sources, operation, &mut |bytes| admission.admits(bytes));
     statistics::on_change(filter, before);
     admission.or_exit(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
@@ -140,11 +137,8 @@ pub(crate) fn insert(
     options: &InsertOptions,
 ) -> (usize, Option<Error>) {
     let before = Footprint::of(filter);
-    let admission = if filter.grows_by_layers() {
-        Admission::of_new_layer(server, before.bytes)
-    } else {
-        Admission::new(server, before.bytes)
-    };
+    let limit = if filter.grows_by_layers() { Limit::Address } else { Limit::System };
+    let admission = Admission::new(server, before.bytes, limit);
     let inserted = filter.insert_hashes(hashes, new, renewed, options, &mut |bytes| admission.admits(bytes));
     statistics::on_insert(filter, before, inserted.is_ok());
     match inserted {
@@ -159,11 +153,7 @@ pub(crate) fn insert(
 /// Two cases do not exit. A slot that fails to migrate stays on its source node. A size that no machine can address
 /// cannot exist on the master either (RedisBloom's size overflows to 8 bytes).
 pub(crate) fn exit_if_data_lost(server: &Server, error: Error) -> Error {
-    let limit = match error {
-        Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),
-        _ => None,
-    };
-    if limit.is_some_and(|limit| limit != Limit::Address) && server.must_apply() && !server.is_import() {
+    if error.limit().is_some_and(|limit| limit != Limit::Address) && server.must_apply() && !server.is_import() {
         server.log_and_exit("out of memory applying replicated or persisted data; exiting to avoid losing items: give the server more memory");
     }
     error

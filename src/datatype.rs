@@ -10,6 +10,7 @@
 //! for a valkey filter a `BF.LOAD`.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::mem;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -22,7 +23,7 @@ use crate::family::{BLOOM, CUCKOO, Family, Verb};
 use crate::ffi::{FAILED, OK, call};
 use crate::lookahead;
 use crate::names::{named, names};
-use crate::reply_error::Error;
+use crate::reply_error::{Error, Limit};
 use crate::server::{Arg, Context, Io, Server};
 use crate::statistics;
 use crate::written_prefix;
@@ -124,17 +125,13 @@ impl DataType {
             digest: Some(digest),
             free: Some(free),
             aux_load: is_own.then_some(aux_load),
-            aux_save: None,
             aux_save_triggers: if is_own { raw::REDISMODULE_AUX_BEFORE_RDB as c_int } else { 0 },
             free_effort: Some(free_effort),
-            unlink: None,
             copy: Some(copy),
             defrag: Some(defrag),
-            mem_usage2: None,
-            free_effort2: None,
-            unlink2: None,
-            copy2: None,
             aux_save2: is_own.then_some(aux_save),
+            // SAFETY: the fields are numbers and optional functions, which may be 0.
+            ..unsafe { mem::zeroed() }
         };
         let version = self.encoding.version() as c_int;
         // SAFETY: the context is alive, the name has nine characters and a NUL, and the server copies the methods.
@@ -170,7 +167,7 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
     let mut file = unsafe { Io::new(rdb) };
     catch_panic(c"rdb_load", ptr::null_mut(), || {
         let server = Server::without_context();
-        let admission = Admission::new(&server, 0);
+        let admission = Admission::new(&server, 0, Limit::System);
         let version = u64::try_from(version).unwrap_or(u64::MAX);
         let decoded = Encoding::ALL[ENCODING].read(version, &mut file, &mut |bytes| admission.admits(bytes));
         match decoded {
@@ -179,7 +176,9 @@ unsafe extern "C" fn rdb_load<const ENCODING: usize>(rdb: *mut raw::RedisModuleI
             Ok(filter) => into_value(filter),
             Err(error) => {
                 let rejection = Error::decoding(error, admission.limit());
-                let limit = rejection.limit().map_or(String::new(), |limit| format!(", {}", named(limit)));
+                // The text of an error for lack of memory ends with the limit.
+                let limit = rejection.limit().and_then(|_| rejection.text().to_str().ok()?.split_once(": "));
+                let limit = limit.map_or(String::new(), |(_, limit)| format!(", {}", named(limit)));
                 let is_loading = server.is_replicated_or_loading();
                 // The server rejects the whole file or stream then. Usually, the link to the master broke: the replica
                 // lacks nothing once it has synchronized again.

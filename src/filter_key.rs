@@ -119,16 +119,7 @@ impl<'k> WriteKey<'k> {
             Error::Internal
         })
     }
-}
 
-/// A key that is open for writing, and source keys that are open for reading at the same time. Each source has a
-/// filter.
-pub(crate) struct KeyWithSources<'k> {
-    key: WriteKey<'k>,
-    sources: Vec<ReadKey<'k>>,
-}
-
-impl<'k> WriteKey<'k> {
     /// Opens source keys for reading while this key is open.
     ///
     /// # Errors
@@ -153,6 +144,13 @@ impl<'k> WriteKey<'k> {
         }
         Ok(keys)
     }
+}
+
+/// A key that is open for writing, and source keys that are open for reading at the same time. Each source has a
+/// filter.
+pub(crate) struct KeyWithSources<'k> {
+    key: WriteKey<'k>,
+    sources: Vec<ReadKey<'k>>,
 }
 
 impl<'k> KeyWithSources<'k> {

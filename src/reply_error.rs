@@ -257,12 +257,10 @@ impl Error {
         }
     }
 
-    /// Returns the limit that was exceeded, as it stands in the text, if this is an error for lack of memory.
-    pub(crate) fn limit(self) -> Option<&'static str> {
+    /// Returns the limit that was exceeded, if this is an error for lack of memory.
+    pub(crate) fn limit(self) -> Option<Limit> {
         match self {
-            Error::NoMemoryToCreate(_) | Error::NoMemoryToGrow(_) | Error::NoMemory(_) => {
-                Some(self.text().to_str().ok()?.split_once(": ")?.1)
-            }
+            Error::NoMemoryToCreate(limit) | Error::NoMemoryToGrow(limit) | Error::NoMemory(limit) => Some(limit),
             _ => None,
         }
     }

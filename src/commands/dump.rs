@@ -72,7 +72,7 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args, existing: Opti
     };
     let cursor = u64::try_from(cursor).map_err(|_| Error::BadData)?;
     let before = Footprint::of(filter);
-    let admission = Admission::new(ctx, before.bytes);
+    let admission = Admission::new(ctx, before.bytes, Limit::System);
     let loaded = codec::load_chunk(filter, cursor, data, origin, &mut |bytes| admission.admits(bytes));
     let loaded = loaded.map(|LoadedChunk { bytes, changed }| (changed, (bytes != data).then(|| ctx.string(bytes))));
     statistics::on_change(filter, before);

@@ -209,9 +209,4 @@ impl Given<'_> {
         let start = if matches!(argument.kind, ArgumentKind::UnixTime) { 0 } else { self.ctx.milliseconds() };
         self.value.integer().filter(|&number| number > 0)?.checked_mul(*unit)?.checked_add(start)
     }
-
-    /// Returns the index of the word that is given, if it is one of these.
-    pub(super) fn word(&self, words: &[&std::ffi::CStr]) -> Option<usize> {
-        words.iter().position(|word| word.to_bytes().eq_ignore_ascii_case(self.value.bytes()))
-    }
 }

@@ -136,26 +136,25 @@ impl Setting {
 
     /// Parses a value. The error says which values there are.
     pub(super) fn parse(&self, value: Arg) -> Result<i64, String> {
-        let parsed = match self.values {
-            Values::Fraction => value.float().and_then(ErrorRate::new).map(|rate| rate.get().to_bits() as i64),
-            Values::Number(min, max) => value.integer().filter(|number| (min..=max).contains(number)),
-            Values::Size => size(&value.lossy()),
+        let (parsed, expected) = match self.values {
+            Values::Fraction => {
+                let bits = value.float().and_then(ErrorRate::new).map(|rate| rate.get().to_bits() as i64);
+                (bits, "a number above 0 and below 1".to_owned())
+            }
+            Values::Number(min, max) => {
+                let number = value.integer().filter(|number| (min..=max).contains(number));
+                (number, format!("a whole number from {min} to {max}"))
+            }
+            Values::Size => {
+                let expected = format!("a whole number from 0 to {}, or a size such as 512mb or 4gb", i64::MAX);
+                (size(&value.lossy()), expected)
+            }
             Values::Word(words) => {
-                let index = words.iter().position(|word| word.to_bytes().eq_ignore_ascii_case(value.bytes()));
-                index.and_then(|index| i64::try_from(index).ok())
+                let expected: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                (value.index_in(words).map(|index| index as i64), expected.join(" or "))
             }
         };
-        parsed.ok_or_else(|| match self.values {
-            Values::Fraction => "must be a number above 0 and below 1".to_owned(),
-            Values::Number(min, max) => format!("must be a whole number from {min} to {max}"),
-            Values::Size => {
-                format!("must be a whole number from 0 to {}, or a size such as 512mb or 4gb", i64::MAX)
-            }
-            Values::Word(words) => {
-                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-                format!("must be {}", words.join(" or "))
-            }
-        })
+        parsed.ok_or(format!("must be {expected}"))
     }
 
     /// Shows the value, as the server's configuration file has it.

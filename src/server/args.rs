@@ -1,7 +1,7 @@
 //! The arguments of a command, borrowed from the server without a copy, a reference count or an allocation.
 
 use std::borrow::Cow;
-use std::ffi::{c_double, c_int, c_longlong};
+use std::ffi::{CStr, c_double, c_int, c_longlong};
 use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 
@@ -135,6 +135,11 @@ impl<'a> Arg<'a> {
     /// Returns true if this is the option `name`, ignoring case.
     pub(crate) fn is(self, name: &str) -> bool {
         self.bytes().eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// Returns the index of the word that this is, ignoring case.
+    pub(crate) fn index_in(self, words: &[&CStr]) -> Option<usize> {
+        words.iter().position(|word| word.to_bytes().eq_ignore_ascii_case(self.bytes()))
     }
 
     /// Parses an integer as the server's own commands do: decimal, without spaces, leading zeros or plus.

@@ -205,19 +205,11 @@ impl Context<'_> {
 
     /// Sends any `command key arguments…` to replicas and the append-only file.
     pub(crate) fn replicate_command(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
-        let (format, strings) = (c"sv".as_ptr(), arguments.as_ptr().cast::<*mut raw::RedisModuleString>());
+        let (strings, count) = (arguments.as_ptr().cast::<*mut raw::RedisModuleString>(), arguments.len());
+        let (command, format, key) = (command.as_ptr(), c"sv".as_ptr(), key.as_raw());
         // SAFETY: the arguments match the format: a string, and an array of strings with its length. All are alive, and
         // an `Arg` is a pointer to a string.
-        unsafe {
-            call!(RedisModule_Replicate(
-                self.as_raw(),
-                command.as_ptr(),
-                format,
-                key.as_raw(),
-                strings,
-                arguments.len()
-            ))
-        };
+        unsafe { call!(RedisModule_Replicate(self.as_raw(), command, format, key, strings, count)) };
     }
 
     /// Sends the command to replicas and the append-only file as the client sent it.

@@ -69,19 +69,11 @@ impl Io<'_> {
 
     /// Writes `command key number data` to an append-only file.
     pub(crate) fn write_command(&mut self, command: &CStr, key: Arg, number: u64, data: &[u8]) {
+        let (start, length) = (data.as_ptr().cast::<c_char>(), data.len());
+        let (command, format, key, number) = (command.as_ptr(), c"slb".as_ptr(), key.as_raw(), number as c_longlong);
         // SAFETY: the file is open, and the arguments match the format: a string, a number, and bytes with their
         // length.
-        unsafe {
-            call!(RedisModule_EmitAOF(
-                self.io,
-                command.as_ptr(),
-                c"slb".as_ptr(),
-                key.as_raw(),
-                number as c_longlong,
-                data.as_ptr().cast::<c_char>(),
-                data.len()
-            ))
-        };
+        unsafe { call!(RedisModule_EmitAOF(self.io, command, format, key, number, start, length)) };
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 9] = &[
         missing: [Error::BadCuckooLayout, Error::WrongArity],
         is_late: true,
         set: |options, given| {
-            let layout = given.word(&LAYOUT_NAMES).map(|layout| LAYOUTS[layout]);
+            let layout = given.value.index_in(&LAYOUT_NAMES).map(|layout| LAYOUTS[layout]);
             set(&mut options.layout, layout, Error::BadCuckooLayout)
         },
         replicated: |_| Some(Kind::Native.name().to_string_lossy().into_owned()),
