@@ -2,7 +2,7 @@
 //!
 //! It may change with any version, and so may the methods of [`Filter`](crate::Filter) that the documentation hides.
 
-pub use crate::arch::{line_feeds, with_each_version};
+pub use crate::arch::with_each_version;
 pub use crate::array::{Array, Bytes, Mover};
 pub use crate::batch::{BATCH, HashedBatch};
 pub use crate::error::Interrupted;

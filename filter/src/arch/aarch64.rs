@@ -24,35 +24,10 @@ impl Processor for Baseline {
     }
 
     #[inline(always)]
-    fn line_feeds(block: &[u8; 64]) -> u64 {
-        // SAFETY: every processor of this architecture has NEON.
-        unsafe { line_feeds(block) }
-    }
-
-    #[inline(always)]
     fn are_set(line: &Line, hash: Hash, probes: u8) -> bool {
-        // SAFETY: as above.
+        // SAFETY: every processor of this architecture has NEON.
         unsafe { are_set(line, hash.second, probes) }
     }
-}
-
-/// Implements [`Processor::line_feeds`].
-///
-/// Each line feed becomes the bit of its place among eight bytes. Adding neighbours three times gathers the bits of
-/// eight bytes in one.
-#[inline]
-#[target_feature(enable = "neon")]
-fn line_feeds(block: &[u8; 64]) -> u64 {
-    let line_feed = vdupq_n_u8(b'\n');
-    let bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
-    let (quarters, _) = block.as_chunks::<16>();
-    let [a, b, c, d] = [0, 1, 2, 3].map(|quarter| {
-        // SAFETY: both types have 16 bytes, and all values are valid for them.
-        let bytes: uint8x16_t = unsafe { transmute(quarters[quarter]) };
-        vandq_u8(vceqq_u8(bytes, line_feed), bits)
-    });
-    let of_fours = vpaddq_u8(vpaddq_u8(a, b), vpaddq_u8(c, d));
-    vgetq_lane_u64::<0>(vreinterpretq_u64_u8(vpaddq_u8(of_fours, of_fours)))
 }
 
 /// Implements [`Processor::are_set`], given the word of hash with the positions.

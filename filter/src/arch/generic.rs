@@ -14,12 +14,6 @@ pub(crate) trait Processor: Copy {
     #[inline(always)]
     fn prefetch<T>(_address: *const T) {}
 
-    /// Returns the places of line feeds. Bit `i` stands for byte `i`.
-    #[inline(always)]
-    fn line_feeds(block: &[u8; 64]) -> u64 {
-        block.iter().rev().fold(0, |places, &byte| places << 1 | u64::from(byte == b'\n'))
-    }
-
     /// Returns true if the item's first positions are set in its first block. They come from one word of hash, so there
     /// are at most seven.
     #[inline(always)]

@@ -75,17 +75,6 @@ pub(crate) fn prefetch<T>(address: *const T) {
     Baseline::prefetch(address);
 }
 
-/// Returns the places of line feeds among up to 64 bytes. Bit `i` stands for byte `i`.
-#[inline]
-pub fn line_feeds(bytes: &[u8]) -> u64 {
-    if let Ok(block) = bytes.try_into() {
-        return Baseline::line_feeds(block);
-    }
-    let mut block = [0; 64];
-    block[..bytes.len()].copy_from_slice(bytes);
-    Baseline::line_feeds(&block)
-}
-
 #[cfg(test)]
 mod tests {
     use bitvec::prelude::*;
@@ -116,9 +105,6 @@ mod tests {
         let mut expected = true;
         hash.probes().next_positions(probes, |position| expected &= line.view_bits::<Lsb0>()[position]);
         assert_eq!(P::are_set(line, hash, probes), expected);
-
-        let line_feeds = P::line_feeds(line);
-        assert!(line.iter().enumerate().all(|(place, &byte)| (line_feeds >> place & 1 == 1) == (byte == b'\n')));
     }
 
     proptest! {
@@ -128,7 +114,6 @@ mod tests {
             mask: u64,
             cleared in 0..=PROBES_PER_WORD,
             probes in 0..=PROBES_PER_WORD,
-            text in prop::collection::vec(9u8..12, 64),
         ) {
             // Only an item whose positions were mostly set tells the lanes of a vector apart.
             let mut line = [0; 64];
@@ -137,17 +122,8 @@ mod tests {
             let mut positions = Hash { first: 0, second: word }.probes();
             positions.next_positions(cleared, |_| ());
             positions.next_positions(1, |position| line.view_bits_mut::<Lsb0>().set(position, false));
-            let text = text[..].try_into().unwrap();
-            for line in [&line, text] {
-                with_each_version(|| check(word, mask, line, probes));
-                check_with(word, generic::Baseline, mask, line, probes);
-            }
-        }
-
-        #[test]
-        fn line_feeds_are_found_in_blocks_of_any_length(text in prop::collection::vec(9u8..12, 0..=64)) {
-            let expected = text.iter().rev().fold(0, |places, &byte| places << 1 | u64::from(byte == b'\n'));
-            prop_assert_eq!(line_feeds(&text), expected);
+            with_each_version(|| check(word, mask, &line, probes));
+            check_with(word, generic::Baseline, mask, &line, probes);
         }
     }
 }

@@ -22,20 +22,6 @@ impl Processor for Baseline {
         // SAFETY: a prefetch is a hint; it does not fault whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
-
-    #[inline(always)]
-    fn line_feeds(block: &[u8; 64]) -> u64 {
-        let (words, _) = block.as_chunks();
-        let word = |index: usize| i64::from_le_bytes(words[index]);
-        (0..4).fold(0, |places, quarter| {
-            // SAFETY: every processor of this architecture has SSE2.
-            let of_quarter = unsafe {
-                let bytes = _mm_set_epi64x(word(2 * quarter + 1), word(2 * quarter));
-                _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(b'\n' as i8)))
-            };
-            places | (of_quarter as u64) << (16 * quarter)
-        })
-    }
 }
 
 /// Compiles a function for processors with AVX2 and BMI2. Without a function, returns true if this is such a processor.

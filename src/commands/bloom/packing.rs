@@ -8,13 +8,13 @@
 //! LINES items              every line is an item, without its line feed. The last line needs none.
 //! ```
 
-use memchr::memchr_iter;
+use memchr::{memchr, memchr_iter};
 
 use crate::commands::declaration::{Argument, ArgumentKind};
 use crate::commands::items::{Changed, Items, Replay};
 use crate::reply_error::Error;
 use crate::server::{Args, Context, OwnedString};
-use oxbloom_filter::internals::{line_feeds, try_vec};
+use oxbloom_filter::internals::try_vec;
 
 /// The maximum number of items in a packed command. They may be empty, so that the bytes of a command do not limit
 /// them. The command's buffers have a byte for each, and it takes about a second.
@@ -61,7 +61,7 @@ enum Packing<'a> {
     Fixed(usize),
     Offsets(&'a [[u8; 4]]),
     Offsets64(&'a [[u8; 8]]),
-    Lines(Lines),
+    Lines,
 }
 
 impl<'a> Packed<'a> {
@@ -71,7 +71,7 @@ impl<'a> Packed<'a> {
             [name, items] if name.is("LINES") => {
                 let bytes = items.bytes();
                 let has_end = bytes.last().is_none_or(|&byte| byte == b'\n');
-                (Packing::Lines(Lines::new(bytes)), items, memchr_iter(b'\n', bytes).count() + usize::from(!has_end))
+                (Packing::Lines, items, memchr_iter(b'\n', bytes).count() + usize::from(!has_end))
             }
             [name, width, items] if name.is("FIXED") => {
                 let width = width.unsigned().and_then(|width| usize::try_from(width).ok());
@@ -107,9 +107,9 @@ impl<'a> Packed<'a> {
             Packing::Fixed(width) => Some(width.to_string().into_bytes()),
             Packing::Offsets(_) => Some(offsets::<4>(chosen(), count)?),
             Packing::Offsets64(_) => Some(offsets::<8>(chosen(), count)?),
-            Packing::Lines(_) => None,
+            Packing::Lines => None,
         };
-        let terminator: &[u8] = if matches!(self.packing, Packing::Lines(_)) { b"\n" } else { b"" };
+        let terminator: &[u8] = if matches!(self.packing, Packing::Lines) { b"\n" } else { b"" };
         let mut items = try_vec(length + count * terminator.len()).ok()?;
         chosen().for_each(|item| {
             items.extend_from_slice(item);
@@ -188,7 +188,16 @@ impl<'a> Iterator for Packed<'a> {
             Packing::Fixed(width) => self.bytes.split_off(..*width),
             Packing::Offsets(offsets) => self.bytes.split_off(..next_length(offsets)?),
             Packing::Offsets64(offsets) => self.bytes.split_off(..next_length(offsets)?),
-            Packing::Lines(lines) => lines.next(self.bytes),
+            Packing::Lines => {
+                if self.bytes.is_empty() {
+                    return None;
+                }
+                // The last line may lack its line feed.
+                let end = memchr(b'\n', self.bytes).unwrap_or(self.bytes.len());
+                let line = self.bytes.split_off(..end);
+                self.bytes.split_off_first();
+                line
+            }
         }
     }
 }
@@ -200,46 +209,4 @@ fn next_length<const N: usize>(offsets: &mut &[[u8; N]]) -> Option<usize> {
     let length = value(ends.first()?) - value(start);
     *offsets = ends;
     Some(length as usize)
-}
-
-/// The number of bytes that are searched for line feeds at a time.
-const BLOCK: usize = u64::BITS as usize;
-
-/// A position in lines.
-///
-/// Most lines are short: with a search by `memchr` for each of them, a URL takes 38 ns instead of 34.
-#[derive(Clone, Copy)]
-struct Lines {
-    /// The start of the next line.
-    start: usize,
-    /// The block in which the line feeds are searched.
-    block: usize,
-    /// The line feeds of the block that are left. Bit `i` stands for byte `i` of the block.
-    ends: u64,
-}
-
-impl Lines {
-    fn new(bytes: &[u8]) -> Lines {
-        Lines { start: 0, block: 0, ends: line_feeds(&bytes[..bytes.len().min(BLOCK)]) }
-    }
-
-    /// Returns the next line.
-    #[inline]
-    fn next<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        while self.ends == 0 {
-            self.block += BLOCK;
-            let rest = bytes.get(self.block..).unwrap_or_default();
-            if rest.is_empty() {
-                let last = bytes.get(self.start..).filter(|line| !line.is_empty());
-                self.start = bytes.len();
-                return last;
-            }
-            self.ends = line_feeds(&rest[..rest.len().min(BLOCK)]);
-        }
-        let end = self.block + self.ends.trailing_zeros() as usize;
-        self.ends &= self.ends - 1;
-        let line = &bytes[self.start..end];
-        self.start = end + 1;
-        Some(line)
-    }
 }
