@@ -82,12 +82,10 @@ pub(crate) fn register(ctx: &Context) -> Result<(), &'static CStr> {
     let is_alone = names().are_usual();
     for data_type in &TYPES {
         // A usual type of another module is left alone, even if that module is loaded later.
-        let name_beside = data_type.encoding.name_beside().filter(|_| !is_alone);
-        let name = name_beside.unwrap_or(data_type.encoding.type_name());
+        let beside = data_type.encoding.name_beside();
+        let name = beside.filter(|_| !is_alone).unwrap_or(data_type.encoding.type_name());
         data_type.handle.store(data_type.create(ctx, name)?, Ordering::Relaxed);
-    }
-    for data_type in TYPES.iter().filter(|_| is_alone) {
-        if let Some(name) = data_type.encoding.name_beside() {
+        if let Some(name) = beside.filter(|_| is_alone) {
             data_type.beside_handle.store(data_type.create(ctx, name)?, Ordering::Relaxed);
         }
     }
@@ -210,11 +208,13 @@ unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::Re
     save_or_exit(c"aof_rewrite", || {
         let Ok(payload) = codec::valkey::encode_payload(filter) else { return false };
         if let Some(payload) = payload {
-            file.write_load(BLOOM.replicated_name(Verb::Load), key, &payload);
+            file.write_command(BLOOM.replicated_name(Verb::Load), key, &[&payload]);
             return true;
         }
         let loadchunk = family_of(filter).replicated_name(Verb::Loadchunk);
-        let mut write = |chunk: DumpChunk| file.write_command(loadchunk, key, chunk.cursor, &chunk.data);
+        let mut write = |DumpChunk { cursor, data }: DumpChunk| {
+            file.write_command(loadchunk, key, &[cursor.to_string().as_bytes(), &data]);
+        };
         codec::dump(filter).all(|chunk| chunk.map(&mut write).is_ok())
     });
 }

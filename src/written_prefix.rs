@@ -17,15 +17,9 @@ use crate::ffi::{available, call};
 use crate::names::{Names, names};
 use crate::server::{Context, Server};
 
-/// A snapshot that is being loaded, and that commands follow.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Loading {
-    AppendOnlyFile,
-    Master,
-}
-
 thread_local! {
-    static LOADING: Cell<Option<Loading>> = const { Cell::new(None) };
+    /// The last event: the server began to load something, or ended.
+    static LOADING: Cell<u64> = const { Cell::new(raw::REDISMODULE_SUBEVENT_LOADING_ENDED) };
     /// The prefix in the data that are being loaded; empty until the field is read.
     static WRITTEN: RefCell<String> = const { RefCell::new(String::new()) };
     static WARNED: Cell<bool> = const { Cell::new(false) };
@@ -52,11 +46,7 @@ extern "C" fn on_loading(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, 
         if ![raw::REDISMODULE_SUBEVENT_LOADING_ENDED, raw::REDISMODULE_SUBEVENT_LOADING_FAILED].contains(&part) {
             LOADS.set(LOADS.get().wrapping_add(1));
         }
-        LOADING.set(match part {
-            raw::REDISMODULE_SUBEVENT_LOADING_AOF_START => Some(Loading::AppendOnlyFile),
-            raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => Some(Loading::Master),
-            _ => None,
-        });
+        LOADING.set(part);
         WRITTEN.take();
         WARNED.set(false);
     });
@@ -88,14 +78,14 @@ pub(crate) fn may_load(server: &Server) -> bool {
         (format!("'prefix {written}'"), format!("load the module here with the argument 'prefix {written}'"))
     };
     match LOADING.get() {
-        Some(Loading::Master) => {
+        raw::REDISMODULE_SUBEVENT_LOADING_REPL_START => {
             server.log_warning(&format!(
                 "rejected the data of the master: its module was loaded with {writer}, and this server would not know its \
                  commands: {remedy}"
             ));
             false
         }
-        Some(Loading::AppendOnlyFile) if !WARNED.replace(true) => {
+        raw::REDISMODULE_SUBEVENT_LOADING_AOF_START if !WARNED.replace(true) => {
             server.log_warning(&format!(
                 "the append-only file was written by a module that was loaded with {writer}: if the server now exits because of \
                  an unknown command, {remedy}"

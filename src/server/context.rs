@@ -246,8 +246,7 @@ impl Context<'_> {
             // An internal client has no user, and may do anything.
             return true;
         }
-        // SAFETY: the string is ours.
-        let name = unsafe { OwnedString::from_raw(name) };
+        let name = OwnedString(name);
         // SAFETY: the name and the key are alive. The server returns null, or a user that is ours to free.
         unsafe {
             let user = call!(RedisModule_GetModuleUserFromUserName(name.0));

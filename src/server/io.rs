@@ -1,6 +1,6 @@
 //! The files that a data type's callbacks read and write.
 
-use std::ffi::{CStr, c_char, c_longlong};
+use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use redis_module::raw;
 
 use super::args::Arg;
+use super::context::{OwnedString, Server};
 use crate::allocation::can_allocate;
 use crate::ffi::call;
 use oxbloom_filter::DecodeError;
@@ -60,20 +61,15 @@ impl Io<'_> {
         buffer.filter(|_| !self.has_failed()).ok_or_else(failure)
     }
 
-    /// Writes `command key data` to an append-only file.
-    pub(crate) fn write_load(&mut self, command: &CStr, key: Arg, data: &[u8]) {
-        let (start, length) = (data.as_ptr().cast::<c_char>(), data.len());
-        // SAFETY: the file is open, and the arguments match the format: a string, and bytes with their length.
-        unsafe { call!(RedisModule_EmitAOF(self.io, command.as_ptr(), c"sb".as_ptr(), key.as_raw(), start, length)) };
-    }
-
-    /// Writes `command key number data` to an append-only file.
-    pub(crate) fn write_command(&mut self, command: &CStr, key: Arg, number: u64, data: &[u8]) {
-        let (start, length) = (data.as_ptr().cast::<c_char>(), data.len());
-        let (command, format, key, number) = (command.as_ptr(), c"slb".as_ptr(), key.as_raw(), number as c_longlong);
-        // SAFETY: the file is open, and the arguments match the format: a string, a number, and bytes with their
-        // length.
-        unsafe { call!(RedisModule_EmitAOF(self.io, command, format, key, number, start, length)) };
+    /// Writes a command with these arguments after the key to an append-only file.
+    pub(crate) fn write_command(&mut self, command: &CStr, key: Arg, arguments: &[&[u8]]) {
+        let owned: Vec<_> = arguments.iter().map(|bytes| Server::without_context().string(bytes)).collect();
+        let arguments: Vec<_> = owned.iter().map(OwnedString::as_arg).collect();
+        let (strings, count) = (arguments.as_ptr().cast::<*mut raw::RedisModuleString>(), arguments.len());
+        let (command, format, key) = (command.as_ptr(), c"sv".as_ptr(), key.as_raw());
+        // SAFETY: the file is open, and the arguments match the format: a string, and an array of strings with its
+        // length. All are alive, and an `Arg` is a pointer to a string.
+        unsafe { call!(RedisModule_EmitAOF(self.io, command, format, key, strings, count)) };
     }
 }
 

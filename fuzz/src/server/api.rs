@@ -152,7 +152,7 @@ functions! {
 // Rust cannot define variadic functions. These functions have fixed arguments, those that the module passes. On Linux,
 // both are called in the same way.
 variadic {
-    RedisModule_EmitAOF: emit_aof as unsafe extern "C" fn(_, _, _, _, _, _, _),
+    RedisModule_EmitAOF: emit_aof as unsafe extern "C" fn(_, _, _, _, _, _),
     RedisModule_Log: log as unsafe extern "C" fn(_, _, _, _),
     RedisModule_Replicate: replicate as unsafe extern "C" fn(_, _, _, _, _, _) -> _,
 }

@@ -1,6 +1,6 @@
 //! Saves and loads files, and rewrites the append-only file.
 
-use std::ffi::{c_char, c_int, c_longlong};
+use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use oxbloom_filter::DecodeError;
@@ -156,21 +156,15 @@ pub(super) unsafe extern "C" fn emit_aof(
     command: *const c_char,
     format: *const c_char,
     key: *mut raw::RedisModuleString,
-    number: c_longlong,
-    start: *const c_char,
-    length: usize,
+    arguments: *const *mut raw::RedisModuleString,
+    count: usize,
 ) {
     // SAFETY: `io` is the stream that a callback was called with. The module passes texts that end with a NUL, a string
-    // of the mock, and a buffer of this length.
+    // of the mock, and `count` more of them.
     unsafe {
-        let mut words = vec![bytes(command), text(key).to_vec()];
-        if bytes(format) == b"sb" {
-            // The buffer and its length come earlier.
-            words.push(buffer(number as *const c_char, start as usize).to_vec());
-        } else {
-            assert_eq!(bytes(format), b"slb");
-            words.extend([number.to_string().into_bytes(), buffer(start, length).to_vec()]);
-        }
+        assert_eq!(bytes(format), b"sv");
+        let arguments = (0..count).map(|index| text(*arguments.add(index)).to_vec());
+        let words = [bytes(command), text(key).to_vec()].into_iter().chain(arguments).collect();
         stream(io).commands.push(words);
     }
 }
