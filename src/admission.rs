@@ -24,8 +24,8 @@ pub(crate) struct Admission<'a> {
 }
 
 impl Admission<'_> {
-    /// Returns the admission of a filter that takes `present` bytes. `limit` is the one that was exceeded if the library
-    /// fails without calling [`admits`](Self::admits): a layer that cannot be addressed, or the system's memory.
+    /// Returns the admission of a filter that takes `present` bytes. `limit` is the one that was exceeded if the
+    /// library fails without calling [`admits`](Self::admits): for a layer, the addresses; else, the system's memory.
     pub(crate) fn new<'a>(server: &'a Server<'a>, present: u64, limit: Limit) -> Admission<'a> {
         Admission { server, present, admitted: Cell::new(0), limit: Cell::new(limit) }
     }

@@ -63,8 +63,8 @@ impl ServerAlloc {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
 
-    /// Allocates from the server. `allocate` returns a block of this size, unless the server lacks the function. Returns
-    /// the part of the block that we use for the layout, or null if there is no memory.
+    /// Allocates from the server. `allocate` returns a block of this size, unless the server lacks the function.
+    /// Returns the part of the block that we use for the layout, or null if there is no memory.
     fn allocate(layout: Layout, allocate: impl FnOnce(usize) -> Option<*mut c_void>) -> *mut u8 {
         let block = if can_allocate(layout.size()) { allocate(layout.size() + shift(layout)) } else { None };
         let Some(block) = block.and_then(NonNull::new) else { return ptr::null_mut() };
@@ -97,7 +97,7 @@ unsafe impl GlobalAlloc for ServerAlloc {
             return unsafe { System.alloc_zeroed(layout) };
         }
         let function = available!(RedisModule_TryCalloc).or(available!(RedisModule_Calloc));
-        // `Calloc` would exit the process if a small segment of a table cannot be allocated. So its memory is zeroed here.
+        // `Calloc` would exit the process if a small segment of a table cannot be allocated. So it is zeroed here.
         if available!(RedisModule_TryCalloc).is_none() && layout.size() < LARGE {
             // SAFETY: as promised by the caller.
             let start = unsafe { self.alloc(layout) };

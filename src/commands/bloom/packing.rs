@@ -44,12 +44,12 @@ pub(super) fn starts_with(token: &[u8]) -> bool {
     ARGUMENTS[0].starts_with(token)
 }
 
-/// Valid packed items. As an iterator, those that are left.
+/// Valid packed items, and the iterator over them, which takes those that it has passed from the packing and the bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Packed<'a> {
     packing: Packing<'a>,
-    /// The bytes of all items.
     bytes: &'a [u8],
+    /// The number of all items.
     len: usize,
     /// The arguments that the items were parsed from.
     arguments: Args<'a>,
@@ -119,6 +119,38 @@ impl<'a> Packed<'a> {
     }
 }
 
+impl<'a> Iterator for Packed<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match &mut self.packing {
+            Packing::Fixed(width) => self.bytes.split_off(..*width),
+            Packing::Offsets(offsets) => self.bytes.split_off(..next_length(offsets)?),
+            Packing::Offsets64(offsets) => self.bytes.split_off(..next_length(offsets)?),
+            Packing::Lines => {
+                if self.bytes.is_empty() {
+                    return None;
+                }
+                // The last line may lack its line feed.
+                let end = memchr(b'\n', self.bytes).unwrap_or(self.bytes.len());
+                let line = self.bytes.split_off(..end);
+                self.bytes.split_off_first();
+                line
+            }
+        }
+    }
+}
+
+/// Returns the length of the next item, and moves on to its end.
+#[inline]
+fn next_length<const N: usize>(offsets: &mut &[[u8; N]]) -> Option<usize> {
+    let (start, ends) = offsets.split_first()?;
+    let length = value(ends.first()?) - value(start);
+    *offsets = ends;
+    Some(length as usize)
+}
+
 impl<'a> Items<'a> for Packed<'a> {
     fn len(self) -> usize {
         self.len
@@ -177,36 +209,4 @@ fn value<const N: usize>(offset: &[u8; N]) -> u64 {
     let mut bytes = [0; 8];
     bytes[..N].copy_from_slice(offset);
     u64::from_le_bytes(bytes)
-}
-
-impl<'a> Iterator for Packed<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        match &mut self.packing {
-            Packing::Fixed(width) => self.bytes.split_off(..*width),
-            Packing::Offsets(offsets) => self.bytes.split_off(..next_length(offsets)?),
-            Packing::Offsets64(offsets) => self.bytes.split_off(..next_length(offsets)?),
-            Packing::Lines => {
-                if self.bytes.is_empty() {
-                    return None;
-                }
-                // The last line may lack its line feed.
-                let end = memchr(b'\n', self.bytes).unwrap_or(self.bytes.len());
-                let line = self.bytes.split_off(..end);
-                self.bytes.split_off_first();
-                line
-            }
-        }
-    }
-}
-
-/// Returns the length of the next item, and moves on to its end.
-#[inline]
-fn next_length<const N: usize>(offsets: &mut &[[u8; N]]) -> Option<usize> {
-    let (start, ends) = offsets.split_first()?;
-    let length = value(ends.first()?) - value(start);
-    *offsets = ends;
-    Some(length as usize)
 }
