@@ -124,7 +124,7 @@ fn items_are_replicated_one_by_one_if_there_is_no_memory_for_one_command() {
     const LEAST: u64 = 2000 * size_of::<usize>() as u64;
     let pair = Pair::start(with_clock(), with_clock());
     let ((mut client, mut reader), mut wire) = (pair.clients(), Wire::resp2(&pair.master));
-    for (options, verb) in [("", "bf.add"), ("WINDOW 60", "bf.insert")] {
+    for (options, verb) in [("", "bf.madd"), ("WINDOW 60", "bf.insert")] {
         run(&mut client, &format!("BF.RESERVE key 0.01 100000 {options}")).unwrap();
         many::<bool>(&mut client, "BF.ADD", "key", &[0]);
         for request in 1.. {
