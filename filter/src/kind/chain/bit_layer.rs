@@ -133,11 +133,10 @@ impl<P: Probes> BitLayer<P> {
         set > 0
     }
 
-    /// Prefetches the probes of items that a look-up reads first.
+    /// Returns true if an insertion reads more memory than `prefetch` prefetches.
     #[inline]
-    pub fn prefetch_first(&self, hashes: impl Iterator<Item = Hash>) {
-        let (first, _) = self.split();
-        hashes.for_each(|hash| self.prefetch_next(&mut self.probes(hash), first));
+    pub fn inserts_look_further(&self) -> bool {
+        self.bytes().len() > LAYER_IN_CACHE
     }
 
     /// Prefetches all probes of an item.
@@ -146,12 +145,11 @@ impl<P: Probes> BitLayer<P> {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
     }
 
-    /// Prefetches all probes of an item of a batch, unless it is known, or the layer stays in the cache. An insertion
-    /// reads more memory than a look-up.
+    /// Prefetches all probes of an item, unless it is known.
     #[inline]
-    pub fn prefetch_unknown(&self, hashes: &[Hash], known: &[bool], item: usize) {
-        if self.bytes().len() > LAYER_IN_CACHE && known.get(item) == Some(&false) {
-            self.prefetch_insert(hashes[item]);
+    pub fn prefetch_unless(&self, is_known: bool, hash: Hash) {
+        if !is_known {
+            self.prefetch_insert(hash);
         }
     }
 
@@ -294,6 +292,15 @@ pub(crate) fn contains_hashes<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash]
     batches.for_each(|(hashes, found)| contains_batch(layers, hashes, found));
 }
 
+/// Prefetches the memory in which the items are looked up first.
+#[inline]
+pub(crate) fn prefetch<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash]) {
+    if let Some(newest) = layers.last() {
+        let (first, _) = newest.split();
+        hashes.iter().for_each(|&hash| newest.prefetch_next(&mut newest.probes(hash), first));
+    }
+}
+
 /// Returns true if one of `layers` contains the item.
 pub(crate) fn contains_one<P: Probes>(layers: &[BitLayer<P>], hash: Hash) -> bool {
     if is_deep(layers) {
@@ -333,7 +340,8 @@ fn contains_batch<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash], found: &mu
     for layer in layers.iter().rev() {
         // Prefetch the first probes of the next layer while this one is read.
         if let Some(next) = older.next().filter(|next| next.bytes().len() > LAYER_IN_CACHE) {
-            next.prefetch_first(absent.iter().map(|item| hashes[item]));
+            let (first, _) = next.split();
+            absent.iter().for_each(|item| next.prefetch_next(&mut next.probes(hashes[item]), first));
         }
         let present = layer.present(hashes, absent);
         present.iter().for_each(|item| found[item] = true);

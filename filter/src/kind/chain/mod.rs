@@ -166,9 +166,19 @@ impl<S: ChainSpec> BitChain<S> {
             bit_layer::contains_hashes(&self.layers, hashes, known);
         }
         let Some(newest) = self.layers.last_mut() else { return 0 };
-        (0..INSERTS_AHEAD).for_each(|item| newest.prefetch_unknown(hashes, known, item));
-        for (handled, &hash) in hashes.iter().enumerate() {
-            newest.prefetch_unknown(hashes, known, handled + INSERTS_AHEAD);
+        let further = newest.inserts_look_further();
+        // The number of items that still have one INSERTS_AHEAD later to prefetch.
+        let leaders = if further { hashes.len().saturating_sub(INSERTS_AHEAD) } else { 0 };
+        if further {
+            let first = hashes.iter().zip(&*known).take(INSERTS_AHEAD);
+            first.for_each(|(&hash, &is_known)| newest.prefetch_unless(is_known, hash));
+        }
+        for handled in 0..hashes.len() {
+            if handled < leaders {
+                let later = handled + INSERTS_AHEAD;
+                newest.prefetch_unless(known[later], hashes[later]);
+            }
+            let hash = hashes[handled];
             let known = &mut known[handled];
             // The batch may contain an item twice: an item that was absent before may be present now.
             if newest.room() == 0 && !*known {
@@ -304,9 +314,7 @@ where
 
     #[inline]
     fn prefetch(&self, hashes: &[Hash]) {
-        if let Some(newest) = self.layers.last() {
-            newest.prefetch_first(hashes.iter().copied());
-        }
+        bit_layer::prefetch(&self.layers, hashes);
     }
 
     fn look_ahead(&self, hash: Hash) {
