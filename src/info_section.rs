@@ -1,4 +1,4 @@
-//! The module's section of INFO: [`statistics`], and the last [`rejection`].
+//! The module's section of INFO: [`statistics`], the figures of [`lookahead`], and the last [`rejection`].
 
 use std::ffi::{CStr, c_int};
 
@@ -6,6 +6,7 @@ use redis_module::raw;
 
 use crate::callback::catch_panic;
 use crate::ffi::{OK, call};
+use crate::lookahead;
 use crate::rejection;
 use crate::server::Context;
 use crate::statistics;
@@ -47,6 +48,7 @@ unsafe extern "C" fn write_section(info: *mut raw::RedisModuleInfoCtx, _for_cras
         numbers(&statistics::totals());
         numbers(&statistics::rejections());
         numbers(&statistics::module_figures());
+        numbers(&lookahead::figures());
         rejection::show_last(|rejection| text(c"last_rejection", rejection));
         numbers(&statistics::exporter_figures());
         for (kind, figures) in statistics::by_kind() {

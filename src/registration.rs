@@ -9,6 +9,7 @@ use crate::configuration;
 use crate::datatype;
 use crate::ffi::call;
 use crate::info_section;
+use crate::lookahead;
 use crate::names::{named, names};
 use crate::server::{Args, Context, clock, feature};
 use crate::written_prefix;
@@ -34,6 +35,7 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     }
     // Last: after a load that fails, servers before 7.2 would still call listeners to their events.
     clock::register(ctx);
+    lookahead::register(ctx);
     written_prefix::register(ctx);
     let version = env!("CARGO_PKG_VERSION");
     let settings = configuration::describe();

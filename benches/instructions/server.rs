@@ -121,7 +121,7 @@ impl ProfiledServer {
     fn start() -> ProfiledServer {
         let folder = TempDir::new().expect("a temporary folder");
         let prefix = callgrind::prefix("--dump-before=pingCommand", &folder.path().join("profile"));
-        ProfiledServer { server: Setup::oxbloom().under(prefix).start(), folder }
+        ProfiledServer { server: Setup::oxbloom().module_arguments("lookahead on").under(prefix).start(), folder }
     }
 
     /// Writes a profile of the time since the last one. Returns its path.

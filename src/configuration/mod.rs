@@ -23,12 +23,23 @@ settings! {
     /// Returns the maximum number of bytes of a single filter; 0 for no limit.
     filter_memory_limit: u64 = |setting| setting.get() as u64,
         Setting::size(c"filter-memory-limit", 0).valkey(c"bloom-memory-usage-limit");
+    /// Returns when commands on large filters are prefetched for.
+    lookahead: Lookahead = |setting| setting.of([Lookahead::Auto, Lookahead::On, Lookahead::Off]),
+        Setting::word(c"lookahead", &[c"auto", c"on", c"off"]);
     /// Returns the size in bytes above which filters are prefetched before a command runs; `u64::MAX` for never.
     max_size_without_lookahead: u64 = |setting| (setting.get() as u64).wrapping_sub(1),
         Setting::size(c"lookahead-size", 2 << 20);
     /// Returns true if the server's defragmenter may move the allocations of filters.
     is_defragmented: bool = Setting::is_yes,
         Setting::yes_or_no(c"bloom-defrag-enabled");
+}
+
+/// When the module looks ahead: while it pays, always, or never.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lookahead {
+    Auto,
+    On,
+    Off,
 }
 
 fn all() -> impl Iterator<Item = &'static Setting> {

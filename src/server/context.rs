@@ -129,16 +129,26 @@ impl Server<'_> {
 
     /// Returns `maxmemory` in bytes; 0 for no limit. Takes about 40 microseconds.
     pub(crate) fn max_memory(&self) -> u64 {
+        self.info(c"memory", c"maxmemory").unwrap_or(0)
+    }
+
+    /// Returns the number of commands that the server has run, also those of scripts and transactions, since it started
+    /// or CONFIG RESETSTAT. Takes as long.
+    pub(crate) fn commands_run(&self) -> Option<u64> {
+        self.info(c"stats", c"total_commands_processed")
+    }
+
+    /// Returns a number of INFO. The section must be the server's own, so that no other module runs.
+    fn info(&self, section: &CStr, field: &CStr) -> Option<u64> {
         let mut failed = 0;
         // SAFETY: both names end with a NUL, the context may be null, and the server's reply is freed after it is read.
-        // The section is the server's own, so no other module runs.
-        let bytes = unsafe {
-            let info = call!(RedisModule_GetServerInfo(self.ctx, c"memory".as_ptr()));
-            let bytes = call!(RedisModule_ServerInfoGetFieldUnsigned(info, c"maxmemory".as_ptr(), &mut failed));
+        let number = unsafe {
+            let info = call!(RedisModule_GetServerInfo(self.ctx, section.as_ptr()));
+            let number = call!(RedisModule_ServerInfoGetFieldUnsigned(info, field.as_ptr(), &mut failed));
             call!(RedisModule_FreeServerInfo(self.ctx, info));
-            bytes
+            number
         };
-        if failed == OK { bytes } else { 0 }
+        (failed == OK).then_some(number)
     }
 
     /// Returns the time, in milliseconds since 1970.

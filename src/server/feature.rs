@@ -81,7 +81,15 @@ pub(crate) const SLOT_MIGRATION: Feature = Feature {
     },
 };
 
-const ALL: [&Feature; 6] = [&CONFIG, &UNPREFIXED_CONFIG, &COMMAND_INFO, &RESP3, &ACL_CATEGORIES, &SLOT_MIGRATION];
+/// Not used on Redis 8.4 to 8.10, until 8.4.7, 8.6.7, 8.8.3 and 8.10.2.
+pub(crate) const LOOKAHEAD: Feature = Feature {
+    name: "bf.lookahead",
+    fallback: "large filters are not prefetched",
+    is_offered: || is_valkey() || !looks_up_twice(version()),
+};
+
+const ALL: [&Feature; 7] =
+    [&CONFIG, &UNPREFIXED_CONFIG, &COMMAND_INFO, &RESP3, &ACL_CATEGORIES, &SLOT_MIGRATION, &LOOKAHEAD];
 
 impl Feature {
     #[inline]
@@ -92,11 +100,26 @@ impl Feature {
 
 /// Returns true on Redis 8 and later.
 pub(crate) fn is_redis_8() -> bool {
-    const REDIS_8: c_int = 8 << 16;
-    available!(RedisModule_GetServerVersion).is_some()
-        // SAFETY: it takes no arguments.
-        && unsafe { call!(RedisModule_GetServerVersion()) } >= REDIS_8
-        && !is_valkey()
+    version().0 >= 8 && !is_valkey()
+}
+
+/// Returns true for versions of Redis that look up every command again while a command filter is registered, also if it
+/// changes nothing: from redis#14440 until redis#15673. Versions with odd numbers came before a release.
+fn looks_up_twice(version: (c_int, c_int, c_int)) -> bool {
+    match version {
+        (8, 4 | 6, patch) => patch < 7,
+        (8, 8, patch) => patch < 3,
+        (8, 10, patch) => patch < 2,
+        (8, 3..10, _) => true,
+        _ => false,
+    }
+}
+
+/// Returns the version of the server: 8, 10 and 2 for 8.10.2.
+fn version() -> (c_int, c_int, c_int) {
+    // SAFETY: it takes no arguments.
+    let version = available!(RedisModule_GetServerVersion).map_or(0, |version| unsafe { version() });
+    (version >> 16, version >> 8 & 0xff, version & 0xff)
 }
 
 /// Returns true on Valkey, which also has the functions under names of its own.
@@ -112,4 +135,22 @@ pub(crate) fn missing_features() -> Option<String> {
     let missing = ALL.iter().filter(|feature| !feature.is_offered());
     let missing: Vec<_> = missing.map(|feature| format!("{} ({})", feature.name, feature.fallback)).collect();
     (!missing.is_empty()).then(|| missing.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_command_filter_is_registered_where_the_server_would_look_up_commands_twice() {
+        for twice in [(8, 3, 224), (8, 4, 0), (8, 4, 6), (8, 5, 0), (8, 6, 6), (8, 8, 0), (8, 8, 2), (8, 10, 1)] {
+            assert!(looks_up_twice(twice), "{twice:?}");
+        }
+        for once in
+            [(0, 0, 0), (6, 2, 14), (7, 4, 9), (8, 0, 5), (8, 2, 9), (8, 4, 7), (8, 6, 7), (8, 8, 3), (8, 10, 2)]
+        {
+            assert!(!looks_up_twice(once), "{once:?}");
+        }
+        assert!(!looks_up_twice((8, 12, 0)) && !looks_up_twice((9, 4, 0)) && !looks_up_twice((255, 255, 255)));
+    }
 }

@@ -5,6 +5,7 @@
 //!  args         the arguments of a command
 //!  context      Server: log, state, limits;  Context: a command's client, replication
 //!  clock        the time, on Context
+//!  command_filter  callbacks that see each command before it runs
 //!  reply        replies, on Context
 //!  key          Keyspace and open keys
 //!  call         calls of commands, and their replies
@@ -21,6 +22,7 @@
 mod args;
 mod call;
 pub(crate) mod clock;
+mod command_filter;
 mod context;
 pub(crate) mod feature;
 mod io;
@@ -29,6 +31,7 @@ mod reply;
 
 pub(crate) use args::{Arg, Args, Arity};
 pub(crate) use call::CallReply;
+pub(crate) use command_filter::{CommandFilter, FilteredCommand};
 pub(crate) use context::{Context, OwnedString, Server};
 pub(crate) use io::Io;
 pub(crate) use key::{Keyspace, OpenKey};

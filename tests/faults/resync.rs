@@ -144,7 +144,7 @@ fn a_replica_answers_from_its_old_data_while_it_loads_the_new() {
     let mut models = various(&mut client);
     let proxy = Proxy::to(&master);
     let replica = replica_that_loads("swapdb")
-        .module_arguments("lookahead-size 1 filter-memory-limit 100kb")
+        .module_arguments("lookahead on lookahead-size 1 filter-memory-limit 100kb")
         .set("replica-read-only no")
         .set("loading-process-events-interval-bytes 1024")
         .start();

@@ -41,7 +41,7 @@ fn memcheck(logs: &Path) -> Vec<String> {
 #[test]
 fn memory_accesses_are_valid_and_no_memory_leaks() {
     let logs = TempDir::new().unwrap();
-    let setup = Setup::oxbloom().module_arguments("lookahead-size 1").under(memcheck(logs.path()));
+    let setup = Setup::oxbloom().module_arguments("lookahead on lookahead-size 1").under(memcheck(logs.path()));
     // The server's compressor reads uninitialized memory on purpose.
     let setup = setup.set("rdbcompression no").set("appendonly yes").set("aof-use-rdb-preamble no");
     let server = with_debug(setup).set("repl-diskless-sync-delay 0").start();

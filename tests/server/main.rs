@@ -17,6 +17,7 @@ mod forgetting;
 #[cfg(target_arch = "x86_64")]
 mod importing;
 mod limits;
+mod lookahead;
 mod memory;
 mod merging;
 mod observing;

@@ -20,7 +20,7 @@ pub(crate) fn pair() -> Pair {
 
 pub(crate) fn master_setup() -> Setup {
     with_debug(Setup::oxbloom())
-        .module_arguments("error-rate 0.02 initial-size 20 lookahead-size 1 cf-initial-size 20")
+        .module_arguments("error-rate 0.02 initial-size 20 lookahead on lookahead-size 1 cf-initial-size 20")
         .set("repl-diskless-sync-delay 0")
 }
 

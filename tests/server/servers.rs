@@ -4,22 +4,30 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::lookahead;
 use testkit::server::server_name_and_version;
 use testkit::wire::{Reply, Wire};
-use testkit::{Server, Setup};
+use testkit::{Server, Setup, ask};
 
 /// A check that returns true if a feature works on a server.
 type Check = fn(&Server) -> bool;
 
 /// The features that only some servers offer to modules, with their checks.
-const FEATURES: [(&str, Check); 6] = [
+const FEATURES: [(&str, Check); 7] = [
     ("settings in CONFIG", has_settings),
     ("settings named bf-… as in Redis 8", takes_redis_8_settings),
     ("COMMAND DOCS", describes_commands),
     ("RESP3 booleans and maps", replies_in_resp3),
     ("ACL categories", has_categories),
     ("CLUSTER MIGRATESLOTS", migrates_slots),
+    ("bf.lookahead", looks_ahead),
 ];
+
+fn looks_ahead(_: &Server) -> bool {
+    let server = Setup::oxbloom().module_arguments("lookahead on lookahead-size 1").start();
+    let mut client = server.connect();
+    ask::<bool>(&mut client, "BF.ADD filter item") && lookahead::is_active(&mut client)
+}
 
 fn has_settings(server: &Server) -> bool {
     !Wire::resp2(server).run("CONFIG GET bf.*").elements().is_empty()

@@ -77,7 +77,9 @@ pub(crate) fn soak(time: Duration, mut random: Random) {
 
 /// Starts a server that writes everything to an append-only file.
 fn master() -> Server {
-    let setup = with_debug(Setup::oxbloom()).module_arguments("lookahead-size 1").set("repl-diskless-sync-delay 0");
+    let setup = with_debug(Setup::oxbloom())
+        .module_arguments("lookahead on lookahead-size 1")
+        .set("repl-diskless-sync-delay 0");
     let setup = setup.set("appendonly yes").set("appendfsync no").set("aof-use-rdb-preamble no");
     // With latency tracking, the server keeps a histogram for each command that it has run.
     if server_version() >= (7, 0) { setup.set("latency-tracking no").start() } else { setup.start() }

@@ -38,7 +38,7 @@ const LARGE: [(&str, &str); 2] = [("large", "COUNTING"), ("large-window", "WINDO
 const LARGE_ITEMS: Range<u64> = 0..1_000_000;
 
 pub(crate) fn soak(filters: u64, mut random: Random) {
-    let server = with_debug(Setup::oxbloom().module_arguments("lookahead-size 1")).start();
+    let server = with_debug(Setup::oxbloom().module_arguments("lookahead on lookahead-size 1")).start();
     let mut client = server.connect();
     run(&mut client, "CONFIG SET activedefrag yes").expect("a server that can move memory");
     run(&mut client, "CONFIG SET activedefrag no").unwrap();

@@ -36,8 +36,8 @@ const fn packed(name: &'static str, options: &'static str, packing: Packing, ite
     Contender { delivery: Some(Delivery::Packed(packing, items)), ..bloom(name, Peer::Oxbloom, options) }
 }
 
-const fn server(name: &'static str, peer: Peer, command: &'static str) -> Contender {
-    Contender { name, peer, kind: Kind::Server(command), delivery: None }
+const fn server(name: &'static str, peer: Peer, commands: &'static [&'static str]) -> Contender {
+    Contender { name, peer, kind: Kind::Server(commands), delivery: None }
 }
 
 const fn step(title: &'static str, verb: Verb, items: Items, delivery: Delivery) -> Step {
@@ -210,8 +210,11 @@ const CUCKOO: Workload = Workload {
     ..COUNTING
 };
 
-/// The server's own commands: without a module, with ours, and after a large filter was used, for which the module looks
-/// ahead.
+const LARGE_FILTER: &str = "BF.RESERVE large 0.01 100000000";
+const ONE_USE: &str = "BF.EXISTS large item";
+
+/// The server's own commands: without a module, with ours, after a large filter was used, and while the module looks
+/// ahead, which it does by default only if many commands are its own.
 const OTHERS: Workload = Workload {
     name: "others",
     title: "The server's own commands",
@@ -219,9 +222,10 @@ const OTHERS: Workload = Workload {
     filled: 0,
     items: 400_000,
     contenders: &[
-        server("no module", Peer::Nothing, ""),
-        server("oxbloom", Peer::Oxbloom, ""),
-        server("oxbloom, a large filter", Peer::Oxbloom, "BF.INSERT large CAPACITY 100000000 ERROR 0.01 ITEMS item"),
+        server("no module", Peer::Nothing, &[]),
+        server("oxbloom", Peer::Oxbloom, &[]),
+        server("oxbloom, a large filter", Peer::Oxbloom, &[LARGE_FILTER, ONE_USE]),
+        server("oxbloom, looking ahead", Peer::Oxbloom, &[LARGE_FILTER, "CONFIG SET bf.lookahead on", ONE_USE]),
     ],
     steps: &[
         step("GET, pipelined", Verb::Server("GET", "$-1\r\n"), Absent, PIPELINED),

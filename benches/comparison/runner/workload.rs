@@ -57,8 +57,8 @@ pub(crate) enum Kind {
     Cuckoo(&'static str),
     /// Three filters, of which a script replaces the oldest: see `three_filters.lua`.
     Script,
-    /// No filter: the server's own commands, after this command.
-    Server(&'static str),
+    /// The server's own commands, after these commands.
+    Server(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy)]
@@ -273,17 +273,17 @@ impl<'a> Subject<'a> {
         let Workload { capacity, error_rate, .. } = *self.workload;
         let connection = &mut self.instance.connection;
         let _: i64 = ask(connection, &format!("DEL {KEY}"));
-        let command = match self.contender.kind {
-            _ if self.contender.peer == Peer::Floor => format!("SET {KEY} value"),
-            Kind::Bloom(_) if capacity == 0 => String::new(),
+        let commands = match self.contender.kind {
+            _ if self.contender.peer == Peer::Floor => vec![format!("SET {KEY} value")],
+            Kind::Bloom(_) if capacity == 0 => Vec::new(),
             Kind::Bloom(options) | Kind::Forgetting(options) => {
-                format!("BF.RESERVE {KEY} {error_rate} {capacity} {options}")
+                vec![format!("BF.RESERVE {KEY} {error_rate} {capacity} {options}")]
             }
-            Kind::Cuckoo(options) => format!("CF.RESERVE {KEY} {capacity} {options}"),
-            Kind::Script | Kind::Server("") => String::new(),
-            Kind::Server(command) => command.to_owned(),
+            Kind::Cuckoo(options) => vec![format!("CF.RESERVE {KEY} {capacity} {options}")],
+            Kind::Script => Vec::new(),
+            Kind::Server(commands) => commands.iter().map(|&command| command.to_owned()).collect(),
         };
-        if !command.is_empty() {
+        for command in commands {
             let _: redis::Value = ask(connection, &command);
         }
         if self.contender.kind == Kind::Script {

@@ -38,7 +38,7 @@ pub(crate) fn run(commands: &[u8], data: Vec<u8>) {
 /// Loads the module with these arguments.
 fn load(age: Age, given: Words) -> Result<(), String> {
     // In this process, settings survive when the module is loaded again, so all of them are set.
-    let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead-size 1 \
+    let defaults = "error-rate 0.01 initial-size 100 expansion-factor 2 layout native lookahead on lookahead-size 1 \
                     cf-layout native cf-bucket-size 2 cf-initial-size 64 dialect redisbloom";
     let defaults = defaults.split(' ').map(|word| word.as_bytes().to_vec());
     let limit = [b"filter-memory-limit".to_vec(), MEMORY_LIMIT.to_string().into_bytes()];

@@ -117,7 +117,7 @@ struct State {
     commands: BTreeMap<Vec<u8>, Command>,
     types: Vec<DataType>,
     settings: BTreeMap<Vec<u8>, Setting>,
-    /// The command filters, which are never removed: the module registers its filter once.
+    /// The command filters, which are never removed: the module always looks ahead.
     filters: Vec<unsafe extern "C" fn(*mut raw::RedisModuleCommandFilterCtx)>,
     instances: [Instance; INSTANCES],
     call: Call,

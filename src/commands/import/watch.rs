@@ -20,7 +20,7 @@ use super::{Cursor, IDLE};
 use crate::callback::catch_panic;
 use crate::family;
 use crate::ffi::call;
-use crate::server::{Arg, Context, Server};
+use crate::server::{Arg, CommandFilter, Context, FilteredCommand, Server};
 use crate::written_prefix::loads;
 
 /// The maximum number of running imports. Another one takes the place of the one that was idle for longest.
@@ -58,13 +58,14 @@ pub(super) struct Running {
 
 struct Watch {
     running: Vec<Running>,
-    /// The address of the command filter, if it is registered.
-    filter: Option<usize>,
     /// True if a timer will drop idle imports.
     has_timer: bool,
 }
 
-static WATCH: Mutex<Watch> = Mutex::new(Watch { running: Vec::new(), filter: None, has_timer: false });
+static WATCH: Mutex<Watch> = Mutex::new(Watch { running: Vec::new(), has_timer: false });
+
+/// Registered while an import runs.
+static FILTER: CommandFilter = CommandFilter::new(observe);
 
 /// Not locked while a command is called, since the filter sees that command.
 fn watch() -> MutexGuard<'static, Watch> {
@@ -88,11 +89,8 @@ pub(super) fn begin(ctx: &Context, source: Arg, newkey: Arg, id: u64, is_queued:
     watch.running.sort_unstable_by_key(|running| Reverse(running.latest));
     watch.running.truncate(MAX_RUNNING - 1);
     watch.running.push(running);
-    if watch.filter.is_none() {
-        // SAFETY: the context is alive, and the callback is of the type that the server expects.
-        let filter = unsafe { call!(RedisModule_RegisterCommandFilter(ctx.as_raw(), Some(observe), 0)) };
-        watch.filter = Some(filter.expose_provenance());
-    }
+    // SAFETY: the context is alive.
+    unsafe { FILTER.register(ctx.as_raw()) };
     watch.set_timer(ctx.as_raw());
 }
 
@@ -122,11 +120,9 @@ impl Watch {
     /// Drops imports. Without any, the server need not call the filter.
     fn drop_if(&mut self, ctx: *mut raw::RedisModuleCtx, is_over: impl Fn(&Running) -> bool) {
         self.running.retain(|running| !is_over(running));
-        if let Some(filter) = self.filter.take_if(|_| self.running.is_empty()) {
-            let filter = ptr::with_exposed_provenance_mut(filter);
-            // SAFETY: the context is alive, and the server returned the filter when it was registered. The server does
-            // not pass a command to its filters at the moment.
-            unsafe { call!(RedisModule_UnregisterCommandFilter(ctx, filter)) };
+        if self.running.is_empty() {
+            // SAFETY: the context is alive. A command or a timer runs, so the server passes no command to its filters.
+            unsafe { FILTER.unregister(ctx) };
         }
     }
 
@@ -151,7 +147,7 @@ unsafe extern "C" fn drop_idle(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void
         let mut watch = watch();
         watch.has_timer = false;
         watch.drop_if(ctx, |running| now.saturating_sub(running.latest) >= IDLE);
-        if watch.filter.is_some() {
+        if FILTER.is_registered() {
             watch.set_timer(ctx);
         }
     });
@@ -165,13 +161,12 @@ unsafe extern "C" fn drop_idle(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void
 unsafe extern "C" fn observe(command: *mut raw::RedisModuleCommandFilterCtx) {
     catch_panic(c"observe", (), || {
         // SAFETY: the server hands over a command for the time of the call.
-        let count = unsafe { call!(RedisModule_CommandFilterArgsCount(command)) };
-        // SAFETY: the command has that many arguments, which live for the time of the call.
-        let argument = |index| unsafe { Arg::new(call!(RedisModule_CommandFilterArgGet(command, index))) };
+        let command = unsafe { FilteredCommand::new(command) };
+        let count = command.len();
         if count == 0 {
             return;
         }
-        let name = argument(0);
+        let name = command.at(0);
         let mut watch = watch();
         let unchanged = watch.running.iter_mut().filter(|running| !running.is_changed);
         if name.is("SWAPDB") {
@@ -182,7 +177,7 @@ unsafe extern "C" fn observe(command: *mut raw::RedisModuleCommandFilterCtx) {
             // The other arguments of a command on filters are items, or other filters that it reads.
             let keys = if family::is_usual(name.bytes()) { 1..count.min(2) } else { 1..count };
             let names =
-                |running: &Running| keys.clone().any(|index| running.source == xxh3_128(argument(index).bytes()));
+                |running: &Running| keys.clone().any(|index| running.source == xxh3_128(command.at(index).bytes()));
             let is_harmless = || HARMLESS.iter().flat_map(|names| names.split(' ')).any(|harmless| name.is(harmless));
             unchanged.filter(|running| names(running)).for_each(|running| running.is_changed = !is_harmless());
         }

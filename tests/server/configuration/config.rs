@@ -19,6 +19,7 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
         ("expansion-factor", "2"),
         ("filter-memory-limit", "0"),
         ("merge-limit", "67108864"),
+        ("lookahead", "auto"),
         ("lookahead-size", "2097152"),
         ("layout", "native"),
         ("redisbloom-version", "auto"),
@@ -110,6 +111,7 @@ fn the_log_names_errors_in_the_configuration_file() {
         ("bf.error-rate \"\"", ["bf.error-rate", RATE_RANGE]),
         ("bf.initial-size 0", ["bf.initial-size", "between 1 and 9223372036854775807"]),
         ("bf.lookahead-size x", ["bf.lookahead-size", "memory value"]),
+        ("bf.lookahead yes", ["bf.lookahead", "auto, on, off"]),
         ("bf.layout nothing", ["bf.layout", "native, classic"]),
         // Older servers do not name the setting.
         ("bf.nothing 1", ["Module Configuration detected", "aborting"]),
