@@ -59,8 +59,8 @@ impl Hasher<'_> {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 
-    /// Returns the hash of an item.
-    #[inline]
+    /// Returns the hash of an item. Always inlined, so that a filter that knows its hash function does not choose it.
+    #[inline(always)]
     pub fn hash(self, item: &[u8]) -> Hash {
         match self {
             Hasher::Xxh3 { seed } => Hash::xxh3(item, seed),
@@ -92,8 +92,22 @@ impl Hasher<'_> {
 
 impl Hash {
     /// Returns the XXH3 hash of `item` under `seed`.
-    #[inline]
+    ///
+    /// The words for most items are in registers: a look-up takes a third fewer instructions than with a [`Secret`].
     pub fn xxh3(item: &[u8], seed: u64) -> Hash {
+        if item.len() <= SEED_ONLY_MAX {
+            return xxh3_128_with_seed(item, seed).into();
+        }
+        if item.len() > FIRST_WORDS_MAX {
+            return Hash::xxh3_of_long(item, seed);
+        }
+        let mut words = [[[0; 8]; 4]; 6];
+        words[0] = next_words(&mut { seed });
+        xxh3_128_with_secret(item, words.as_flattened().as_flattened()).into()
+    }
+
+    #[inline(never)]
+    fn xxh3_of_long(item: &[u8], seed: u64) -> Hash {
         Secret::new(seed).hash(item)
     }
 
@@ -129,6 +143,13 @@ impl Hash {
     }
 }
 
+impl From<u128> for Hash {
+    #[inline(always)]
+    fn from(hash: u128) -> Hash {
+        Hash { first: hash as u64, second: (hash >> 64) as u64 }
+    }
+}
+
 /// A seed, and the part of its secret that was needed so far.
 ///
 /// XXH3 combines items of more than 16 bytes with the words of a secret, and multiplies. XXH3 itself derives the secret
@@ -147,7 +168,10 @@ const SEED_ONLY_MAX: usize = 16;
 
 /// The maximum length in bytes of items for which 4, 8, 12, … words suffice. XXH3 needs as many words as the item has,
 /// up to 128 bytes. Up to 240 bytes, it needs 17 words, and beyond that, as many as its own secret has.
-const SECRET_COVERS: [usize; 6] = [32, 64, 96, 128, 240, usize::MAX];
+const SECRET_COVERS: [usize; 6] = [FIRST_WORDS_MAX, 64, 96, 128, 240, usize::MAX];
+
+/// The maximum length in bytes of items for which the first four words suffice.
+const FIRST_WORDS_MAX: usize = 32;
 
 impl Secret {
     #[inline]
@@ -158,15 +182,13 @@ impl Secret {
     /// Hashes an item. Inlined, so that hashing many items is one loop.
     #[inline(always)]
     fn hash(&mut self, item: &[u8]) -> Hash {
-        let hash = if item.len() <= SEED_ONLY_MAX {
-            xxh3_128_with_seed(item, self.seed)
-        } else {
-            if item.len() > self.covers {
-                self.extend(item.len());
-            }
-            xxh3_128_with_secret(item, self.words.as_flattened().as_flattened())
-        };
-        Hash { first: hash as u64, second: (hash >> 64) as u64 }
+        if item.len() <= SEED_ONLY_MAX {
+            return xxh3_128_with_seed(item, self.seed).into();
+        }
+        if item.len() > self.covers {
+            self.extend(item.len());
+        }
+        xxh3_128_with_secret(item, self.words.as_flattened().as_flattened()).into()
     }
 
     /// Computes the words for an item of `length` bytes.
@@ -174,16 +196,22 @@ impl Secret {
     fn extend(&mut self, length: usize) {
         let mut state = self.seed;
         for (words, covers) in self.words.iter_mut().zip(SECRET_COVERS) {
-            *words = std::array::from_fn(|_| {
-                state = state.wrapping_add(GOLDEN);
-                wyrand(state).to_le_bytes()
-            });
+            *words = next_words(&mut state);
             self.covers = covers;
             if length <= covers {
                 break;
             }
         }
     }
+}
+
+/// Returns the next four words of a secret.
+#[inline(always)]
+fn next_words(state: &mut u64) -> [[u8; 8]; 4] {
+    std::array::from_fn(|_| {
+        *state = state.wrapping_add(GOLDEN);
+        wyrand(*state).to_le_bytes()
+    })
 }
 
 /// Returns the output of wyrand (Wang 2019) for a state: the two halves of a product, XORed.
@@ -204,6 +232,7 @@ mod tests {
             let item = &item[..length];
             let mut foul = Secret { seed: 42, words: [[[0xA5; 8]; 4]; 6], covers: SEED_ONLY_MAX };
             assert_eq!(foul.hash(item), Hash::xxh3(item, 42), "{length} bytes");
+            assert_eq!(foul.hash(item), Secret::new(42).hash(item), "{length} bytes");
         }
     }
 

@@ -242,6 +242,19 @@ impl BlockedLayer {
         self.words.relocate(mover);
     }
 
+    /// Inserts an item, unless the layer is full or its blocks are not cache lines. Returns whether it was new.
+    #[inline(always)]
+    pub fn insert_one(&mut self, hash: Hash) -> Option<bool> {
+        if self.room() == 0 || !self.is_of_lines() {
+            return None;
+        }
+        let pattern = self.pattern();
+        let set = lines::set_one(self.bytes_mut().as_chunks_mut().0, pattern, hash);
+        self.set_bits += set;
+        self.count.increment(set > 0);
+        Some(set > 0)
+    }
+
     /// Inserts items in order until one does not fit, and sets `new[i]` to whether item `i` was new. Returns the number
     /// of items handled.
     #[inline]
@@ -270,7 +283,7 @@ impl BlockedLayer {
         debug_assert!(new.len() == hashes.len() && self.room() >= hashes.len() as u64, "room for all items");
         let pattern = self.pattern();
         self.set_bits += if self.is_of_lines() {
-            lines::insert(self.bytes_mut().as_chunks_mut().0, pattern, hashes, new)
+            lines::insert_many(self.bytes_mut().as_chunks_mut().0, pattern, hashes, new)
         } else {
             let mut set_bits = 0;
             for (new, &hash) in new.iter_mut().zip(hashes) {

@@ -15,7 +15,9 @@ versioned! {
     pub(super) fn contains_hashes(
         lines: &[Line], pattern: ProbePattern, hashes: &[Hash], found: &mut [bool]
     ) = contains_hashes_with;
-    fn insert_many(lines: &mut [Line], pattern: ProbePattern, hashes: &[Hash], new: &mut [bool]) -> u64
+    /// Inserts items in order, and sets `new[i]` to whether item `i` was new. Returns the number of bits that were clear.
+    /// For one item, choosing the version takes longer than it saves: [`set_one`] is enough.
+    pub(super) fn insert_many(lines: &mut [Line], pattern: ProbePattern, hashes: &[Hash], new: &mut [bool]) -> u64
         = insert_many_with;
 }
 
@@ -35,18 +37,6 @@ fn contains_hashes_with<P: Processor>(
     found: &mut [bool],
 ) {
     found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = contains_with(lines, processor, pattern, hash));
-}
-
-/// Inserts items in order, and sets `new[i]` to whether item `i` was new. Returns the number of bits that were clear.
-#[inline]
-pub(super) fn insert(lines: &mut [Line], pattern: ProbePattern, hashes: &[Hash], new: &mut [bool]) -> u64 {
-    // For one item, choosing the version for this processor takes longer than it saves.
-    if let ([hash], [new, ..]) = (hashes, &mut *new) {
-        let set = set_one(lines, pattern, *hash);
-        *new = set > 0;
-        return set;
-    }
-    insert_many(lines, pattern, hashes, new)
 }
 
 #[inline(always)]
@@ -69,7 +59,7 @@ fn insert_many_with<P: Processor>(
 
 /// Sets the positions of an item. Returns the number of them that were clear.
 #[inline(always)]
-fn set_one(lines: &mut [Line], pattern: ProbePattern, hash: Hash) -> u64 {
+pub(super) fn set_one(lines: &mut [Line], pattern: ProbePattern, hash: Hash) -> u64 {
     if pattern.probes() != pattern.first_probes() {
         return set_all(lines, pattern, hash);
     }

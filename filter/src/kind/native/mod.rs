@@ -58,6 +58,18 @@ impl NativeFilter {
     /// `insert_hashes`, which saves instructions.
     #[inline(never)]
     fn insert_all(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
+        if let (&[hash], [new, ..], None) = (hashes, &mut *new, &self.table)
+            && let Some(is_new) = self.layer.insert_one(hash)
+        {
+            *new = is_new;
+            return Ok(());
+        }
+        self.insert_many(hashes, new, admit)
+    }
+
+    /// Inserts items as [`insert_all`](Self::insert_all) does. Not inlined: it would make one item save all registers.
+    #[inline(never)]
+    fn insert_many(&mut self, hashes: &[Hash], new: &mut [bool], admit: Admit<'_>) -> Result<(), Interrupted> {
         let handled = if self.table.is_none() { self.layer.insert_while_room(hashes, new) } else { 0 };
         if handled == hashes.len() { Ok(()) } else { self.insert_overflow(handled, hashes, new, admit) }
     }
