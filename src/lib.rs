@@ -7,7 +7,7 @@
 //! ```text
 //!  registration                             registers everything with the server when it loads the module
 //!  commands/                                the commands
-//!  filter_key                               keys that hold filters
+//!  filter_key   events                      keys that hold filters; what follows the server's events
 //!  datatype     info_section                callbacks of the data types; the section of INFO
 //!  written_prefix                           compares the prefix of data that are loaded with ours
 //!  admission    lookahead                   decides whether a filter may take more memory; prefetches before a command
@@ -26,6 +26,7 @@ mod callback;
 mod commands;
 mod configuration;
 mod datatype;
+mod events;
 mod family;
 mod ffi;
 mod filter_key;

@@ -19,7 +19,6 @@
 //! commands are ours: handlers count those on large filters, and once a second, this module compares them with the
 //! number of all commands, which INFO has. Until a large filter is used, this costs nothing.
 
-use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -30,7 +29,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::callback::catch_panic;
 use crate::configuration::{self, Lookahead};
 use crate::family;
-use crate::ffi::{available, call};
 use crate::server::{Arg, CommandFilter, Context, FilteredCommand, Server, feature};
 use crate::statistics::Figures;
 use oxbloom_filter::Filter;
@@ -78,14 +76,9 @@ static SHARE: AtomicU64 = AtomicU64::new(0);
 /// The number of commands for which memory was prefetched.
 static PREFETCHED: AtomicU64 = AtomicU64::new(0);
 
-/// Lets the server's cron decide when to look ahead.
-pub(crate) fn register(ctx: &Context) {
+/// Finds out what the server offers.
+pub(crate) fn register() {
     IS_OFFERED.store(feature::LOOKAHEAD.is_offered(), Ordering::Relaxed);
-    let cron = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
-    if available!(RedisModule_SubscribeToServerEvent).is_some() {
-        // SAFETY: the context is alive, and the callback has the type that the server expects.
-        unsafe { call!(RedisModule_SubscribeToServerEvent(ctx.as_raw(), cron, Some(on_cron))) };
-    }
 }
 
 /// Returns the figures for INFO.
@@ -151,35 +144,27 @@ fn mode() -> Lookahead {
     if is_possible { configuration::lookahead() } else { Lookahead::Off }
 }
 
-/// Registers or unregisters the command filter. The event loop calls the cron between two commands, and not within a
-/// slow script or a load, so the server is not passing a command to its filters.
+/// Registers or unregisters the command filter.
 ///
 /// # Safety
 ///
-/// Only the server may call this.
-unsafe extern "C" fn on_cron(
-    ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _part: u64,
-    _data: *mut c_void,
-) {
-    catch_panic(c"on_cron", (), || {
-        let is_registered = FILTER.is_registered();
-        let should_be = match mode() {
-            Lookahead::Off => false,
-            // The next command on a large filter registers it.
-            Lookahead::On => is_registered,
-            Lookahead::Auto => count_of_period().map_or(is_registered, |(ours, all)| pays(ours, all, is_registered)),
-        };
-        if should_be {
-            // SAFETY: the context is alive.
-            unsafe { FILTER.register(ctx) };
-        } else if is_registered {
-            forget_if(|_| true);
-            // SAFETY: the context is alive, and the server is not passing a command to its filters.
-            unsafe { FILTER.unregister(ctx) };
-        }
-    });
+/// The context must be alive, and the server must not be passing a command to its filters.
+pub(crate) unsafe fn decide(ctx: *mut raw::RedisModuleCtx) {
+    let is_registered = FILTER.is_registered();
+    let should_be = match mode() {
+        Lookahead::Off => false,
+        // The next command on a large filter registers it.
+        Lookahead::On => is_registered,
+        Lookahead::Auto => count_of_period().map_or(is_registered, |(ours, all)| pays(ours, all, is_registered)),
+    };
+    if should_be {
+        // SAFETY: as promised by the caller.
+        unsafe { FILTER.register(ctx) };
+    } else if is_registered {
+        forget_if(|_| true);
+        // SAFETY: as promised by the caller.
+        unsafe { FILTER.unregister(ctx) };
+    }
 }
 
 /// Returns the numbers of single-item commands on large filters and of all commands, if a period is over.

@@ -7,12 +7,12 @@ use redis_module::raw;
 use crate::commands;
 use crate::configuration;
 use crate::datatype;
+use crate::events;
 use crate::ffi::call;
 use crate::info_section;
 use crate::lookahead;
 use crate::names::{named, names};
-use crate::server::{Args, Context, clock, feature};
-use crate::written_prefix;
+use crate::server::{Args, Context, feature};
 
 /// Registers everything. Errors are messages for the log.
 pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
@@ -34,9 +34,8 @@ pub(crate) fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
         return Err("the server rejected the configuration, correct the setting that the line above names".to_owned());
     }
     // Last: after a load that fails, servers before 7.2 would still call listeners to their events.
-    clock::register(ctx);
-    lookahead::register(ctx);
-    written_prefix::register(ctx);
+    lookahead::register();
+    events::register(ctx);
     let version = env!("CARGO_PKG_VERSION");
     let settings = configuration::describe();
     let meaning = names().meaning();

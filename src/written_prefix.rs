@@ -8,14 +8,12 @@
 //! cannot be loaded without the module, and so the module can be removed again.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::c_void;
 
 use redis_module::raw;
 
-use crate::callback::catch_panic;
-use crate::ffi::{available, call};
+use crate::ffi::available;
 use crate::names::{Names, names};
-use crate::server::{Context, Server};
+use crate::server::Server;
 
 thread_local! {
     /// The last event: the server began to load something, or ended.
@@ -31,25 +29,14 @@ pub(crate) fn loads() -> u64 {
     LOADS.get()
 }
 
-/// Learns from the server what it loads, if it has events for that.
-pub(crate) fn register(ctx: &Context) {
-    let loading = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_LOADING, dataver: 1 };
-    if available!(RedisModule_SubscribeToServerEvent).is_some() {
-        // SAFETY: the context is alive, and the callback has the type that the server expects.
-        unsafe { call!(RedisModule_SubscribeToServerEvent(ctx.as_raw(), loading, Some(on_loading))) };
+/// Remembers what the server is loading, given the part of the event.
+pub(crate) fn on_loading(part: u64) {
+    if ![raw::REDISMODULE_SUBEVENT_LOADING_ENDED, raw::REDISMODULE_SUBEVENT_LOADING_FAILED].contains(&part) {
+        LOADS.set(LOADS.get().wrapping_add(1));
     }
-}
-
-/// Remembers what is being loaded.
-extern "C" fn on_loading(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, part: u64, _: *mut c_void) {
-    catch_panic(c"on_loading", (), || {
-        if ![raw::REDISMODULE_SUBEVENT_LOADING_ENDED, raw::REDISMODULE_SUBEVENT_LOADING_FAILED].contains(&part) {
-            LOADS.set(LOADS.get().wrapping_add(1));
-        }
-        LOADING.set(part);
-        WRITTEN.take();
-        WARNED.set(false);
-    });
+    LOADING.set(part);
+    WRITTEN.take();
+    WARNED.set(false);
 }
 
 /// Stores the prefix in the data that are being loaded. Returns false if they cannot be loaded, as [`may_load`] does.

@@ -63,22 +63,11 @@ impl Context<'_> {
     }
 }
 
-/// Lets the server's cron clear the stored time, on servers that need it.
-pub(crate) fn register(ctx: &Context) {
-    let cron = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
-    if available!(RedisModule_CachedMicroseconds).is_none() && available!(RedisModule_SubscribeToServerEvent).is_some()
-    {
-        // SAFETY: the context is alive, and the callback has the type that the server expects.
-        unsafe { call!(RedisModule_SubscribeToServerEvent(ctx.as_raw(), cron, Some(on_cron))) };
-    }
-}
-
 /// Clears the stored time. No script or transaction runs at this time.
-extern "C" fn on_cron(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut c_void) {
+pub(crate) fn forget_stored_time() {
     STORED.set(None);
 }
 
-/// Clears the stored time.
 extern "C" fn clear_stored(_ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    STORED.set(None);
+    forget_stored_time();
 }
