@@ -153,7 +153,7 @@ test-instructions-on-aarch64: build-modules setup-qemu-with-plugins setup-std-aa
 
 PLATFORMS := on-musl on-musl-aarch64 $(addprefix on-aarch64-,redis-7.0 redis-8.0 valkey-9.1) library-on-aarch64 library-on-s390x \
   instructions-on-aarch64
-test-platforms: ## Run the tests with musl, on aarch64 in qemu, and those of the library on s390x: takes most of an hour
+test-platforms: ## Run the tests with musl, on aarch64 in qemu, and those of the library on s390x: takes half an hour
 	$(TOGETHER) $(PLATFORMS:%=test-%)
 
 # Leaves out the statistical tests, which insert millions of items, and runs an eighth of the cases of the others. Other
