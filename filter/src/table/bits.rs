@@ -67,12 +67,6 @@ pub(super) fn ones_from(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Returns the number of clear bits from bit `at` to the next set bit, at most [`MAX_WIDTH`].
-#[inline(always)]
-pub(super) fn zeros_from(bytes: &[u8], at: usize) -> u32 {
-    (word(bytes, at / 8) >> (at % 8)).trailing_zeros().min(MAX_WIDTH)
-}
-
 /// Moves `bits` up by `width`, at most [`MAX_WIDTH`], and writes `field` to the `width` bits before them.
 ///
 /// Each word is read before it is written, and never again: a read that overlaps the last write in part has to wait.

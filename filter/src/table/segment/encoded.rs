@@ -226,22 +226,15 @@ impl Segment {
     /// to an entry with a count above `max_count`.
     fn read_entries(&self, run: Run, max_count: u64, values: &mut Vec<u64>) -> bool {
         debug_assert!(values.capacity().saturating_sub(values.len()) >= run.len, "no room for a run");
-        let mut index = 0;
-        while index < run.len {
-            let entry = self.entry(&run, index);
-            let end = index.saturating_add(slots_of(entry.count, self.width()));
-            let slot = |slot| slot_content(entry.value, entry.count, self.width(), slot);
-            let is_entry = entry.value != 0
+        self.entries(run).all(|entry| {
+            values.push(entry.value);
+            let end = entry.index.saturating_add(slots_of(entry.count, self.width()));
+            let content = |slot| slot_content(entry.value, entry.count, self.width(), slot);
+            entry.value != 0
                 && entry.count <= max_count
                 && end <= run.len
-                && (index..end).enumerate().all(|(within, index)| self.slot(&run, index) == slot(within));
-            if !is_entry {
-                return false;
-            }
-            values.push(entry.value);
-            index = end;
-        }
-        true
+                && (entry.index..end).enumerate().all(|(within, index)| self.slot(&run, index) == content(within))
+        })
     }
 }
 

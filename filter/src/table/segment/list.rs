@@ -7,7 +7,7 @@ use super::{Address, GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
 use crate::arch::Baseline;
 use crate::error::Error;
 use crate::memory::try_vec;
-use crate::table::bits::{DescendingWriter, MAX_WIDTH, field, ones_from, zeros_from};
+use crate::table::bits::{DescendingWriter, field, ones_from};
 use crate::table::entry::{ListedEntry, slot_content, slots_of};
 
 impl Segment {
@@ -150,10 +150,17 @@ impl Segment {
         0..if !self.bytes().is_empty() { self.groups() } else { 0 }
     }
 
-    /// Returns an iterator over the runs of a group that have slots.
-    pub(super) fn runs_of(&self, group: usize) -> Runs<'_> {
+    /// Returns the runs of a group, in order.
+    pub(super) fn runs_of(&self, group: usize) -> impl Iterator<Item = Run> {
         let (start, end) = self.bounds(group);
-        Runs { segment: self, group, start: start * 8, end: end * 8, at: start * 8, zeros: 0, first: 0 }
+        let mut first = 0;
+        (0..GROUP_QUOTIENTS as usize).map(move |quotient| {
+            let zero = start * 8 + quotient + first;
+            let len = ones_from(self.bytes(), zero + 1);
+            let run = Run { group, start: start * 8, end: end * 8, zero, first, len };
+            first += len;
+            run
+        })
     }
 
     /// Returns the size of a segment of this format with `entries` and room for `spare` further slots, in bytes.
@@ -187,47 +194,6 @@ impl Segment {
         match self.stamp_bits {
             0 => slot_content(entry.value, entry.content, self.width(), index),
             _ => self.stamped_slot(entry.value, entry.content),
-        }
-    }
-}
-
-/// An iterator over the runs of a group that have slots.
-pub(super) struct Runs<'a> {
-    segment: &'a Segment,
-    group: usize,
-    /// The bounds of the group, in bits from the start of the segment.
-    start: usize,
-    end: usize,
-    /// The next bit of the group's upper part.
-    at: usize,
-    /// The number of the group's zeros before that bit. At the end of the group, it exceeds the number of quotients.
-    zeros: u32,
-    /// The number of the group's slots before that bit.
-    first: usize,
-}
-
-impl Iterator for Runs<'_> {
-    type Item = Run;
-
-    #[inline]
-    fn next(&mut self) -> Option<Run> {
-        let bytes = self.segment.bytes();
-        loop {
-            let zeros = zeros_from(bytes, self.at);
-            self.at += zeros as usize;
-            self.zeros += zeros;
-            if self.zeros > GROUP_QUOTIENTS {
-                return None;
-            }
-            if zeros == MAX_WIDTH {
-                continue;
-            }
-            let len = ones_from(bytes, self.at);
-            let &mut Runs { group, start, end, first, .. } = self;
-            let run = Run { group, start, end, zero: self.at - 1, first, len };
-            self.at += len;
-            self.first += len;
-            return Some(run);
         }
     }
 }
