@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merged};
-use super::growth::{exceeds_load, is_mostly_void, may_double, must_double, split_in_halves};
+use super::growth::{exceeds_load, is_mostly_void, may_double, split_in_halves};
 use super::part::{END, end_of, path_at};
-use super::path::Path;
+use super::path::{Path, Prefix};
 use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
+use super::update::Entered;
 use super::{Addressing, Table};
 use crate::arch::Baseline;
 use crate::error::Error;
@@ -18,16 +19,8 @@ use crate::memory::{Admit, request, try_vec};
 /// slots. To rebuild a segment takes about 20 ns a slot, to add an entry 230 ns.
 const REBUILD_FACTOR: u64 = 10;
 
-/// The bits with which the paths of all items begin that an entry matches.
-#[derive(Clone, Copy)]
-struct Prefix {
-    /// The bits, and then zeros.
-    path: Path,
-    length: u32,
-}
-
 impl Prefix {
-    /// Returns the prefix of an entry of a segment that starts at `path`.
+    /// Returns the prefix that an entry of a segment that starts at `path` matches.
     fn of(path: Path, entry: &ListedEntry, segment: &Segment, addressing: Addressing) -> Prefix {
         let spare_bits = match addressing {
             Addressing::Growing(_) => entry.value.trailing_zeros() + 1,
@@ -194,9 +187,10 @@ impl Table {
         if entries.len() as u64 * REBUILD_FACTOR < self.slots >> place.depth() {
             let mut left = try_vec(entries.len())?;
             for entry in entries {
-                match self.add_entry(Prefix::of(path, &entry, place, self.addressing), entry.content, admit)? {
-                    Some(added) => changed |= added,
-                    None => left.push(entry),
+                let prefix = Prefix::of(path, &entry, place, self.addressing);
+                match self.enter::<Baseline>(prefix, entry.content, admit)? {
+                    Entered::Unfit => left.push(entry),
+                    entered => changed |= entered != Entered::Unchanged,
                 }
             }
             entries = left;
@@ -264,49 +258,6 @@ impl Table {
         let depth = level.saturating_sub(QUOTIENT_BITS + MAX_LOG_GROUPS);
         let mut starts = (0..END).step_by((END >> depth) as usize);
         starts.try_for_each(|start| self.split_empty(path_at(start), depth, u64::MAX, &mut *admit))
-    }
-
-    /// Adds an entry of another table. Returns true if the table changed, and `None` if the entry matches more than one
-    /// quotient or needs more than one slot.
-    fn add_entry(&mut self, prefix: Prefix, count: u64, admit: Admit<'_>) -> Result<Option<bool>, Error> {
-        let path = prefix.path;
-        let addressing = self.addressing;
-        let payload = self.payload;
-        let mut may_double = true;
-        loop {
-            let max_depth = self.max_depth();
-            let segment = self.segment_mut(path);
-            let address = segment.address(path, addressing.terminator());
-            let Some(length) = prefix.length.checked_sub(segment.level()) else { return Ok(None) };
-            let Some(run) = segment.run::<Baseline>(address) else {
-                self.allocate_segment(path, admit)?;
-                continue;
-            };
-            let value = addressing.value_of_length(address, length, segment.value_bits());
-            if payload == Payload::Nothing && segment.any(&run, |other| addressing.covers(other, value)) {
-                return Ok(Some(false));
-            }
-            let entry = segment.find(&run, |other| other == value);
-            let before = entry.map_or(0, |entry| entry.count);
-            let after = before.saturating_add(count).min(MAX_ENTRY_COUNT);
-            if after == before {
-                return Ok(Some(false));
-            }
-            if segment.more_slots(before, after) > 1 {
-                return Ok(None);
-            }
-            let crowded = may_double && must_double(segment, max_depth);
-            let Some(more) = segment.set_count_if_room::<Baseline>(run, entry, (value, after), crowded) else {
-                self.make_room::<Baseline>(path, &run, &mut may_double, admit)?;
-                continue;
-            };
-            let added_coverage = addressing.coverage_of_value(segment, value);
-            self.slots += more;
-            if entry.is_none() {
-                self.coverage.add(added_coverage);
-            }
-            return Ok(Some(true));
-        }
     }
 
     /// Adds the entries of a segment that starts at `path`, given as a list. `place` is an empty segment of the same

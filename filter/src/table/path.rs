@@ -4,6 +4,14 @@
 /// fingerprint take the next bits each, from the top.
 pub(super) type Path = u128;
 
+/// The bits with which the paths of some items begin.
+#[derive(Clone, Copy)]
+pub(super) struct Prefix {
+    /// The bits, and then zeros.
+    pub path: Path,
+    pub length: u32,
+}
+
 /// Returns `bits` bits of a path, at most 63, after the first `skip` bits. All of them are among the first 64.
 #[inline(always)]
 pub(super) fn bits_of(path: Path, skip: u32, bits: u32) -> u64 {

@@ -421,27 +421,6 @@ impl Segment {
         }
     }
 
-    /// Sets the count of an entry as [`set_count`](Self::set_count) does, and returns the number of further slots.
-    /// Changes nothing, and returns `None`, if another slot is needed and the segment is too `crowded` or has no room
-    /// for it.
-    #[inline(always)]
-    pub(super) fn set_count_if_room<P: Processor>(
-        &mut self,
-        run: Run,
-        entry: Option<Entry>,
-        (value, count): (u64, u64),
-        crowded: bool,
-    ) -> Option<u64> {
-        let more = self.more_slots(entry.map_or(0, |entry| entry.count), count);
-        debug_assert!(more <= 1, "an entry that needs {more} slots");
-        let in_group = if more > 0 { self.slots_in::<P>(run.group) } else { 0 };
-        if more > 0 && (crowded || !self.has_room(&run, in_group)) {
-            return None;
-        }
-        self.set_count(run, entry, value, count, in_group);
-        Some(more as u64)
-    }
-
     /// Returns the number of further slots that an entry needs when its count rises.
     #[inline(always)]
     pub(super) fn more_slots(&self, from: u64, to: u64) -> usize {

@@ -2,6 +2,7 @@
 
 use super::entry::{MAX_ENTRY_COUNT, Payload};
 use super::growth::{exceeds_load, must_double, should_shrink};
+use super::path::{Path, Prefix};
 use super::segment::Entry;
 use super::{Addressing, Table};
 use crate::arch::{Processor, versioned};
@@ -9,6 +10,19 @@ use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::MAX_ITEMS;
 use crate::memory::Admit;
+
+/// The outcome of the addition of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// No entry matched the item before.
+    New,
+    /// An entry matched the item before.
+    Known,
+    /// A set has an entry that matches the item, or the count is at its maximum.
+    Unchanged,
+    /// The table stays as it was: the entry matches more than one quotient, or needs more than one further slot.
+    Unfit,
+}
 
 impl Table {
     versioned! {
@@ -42,7 +56,8 @@ impl Table {
                     let value = addressing.value(address);
                     let added_coverage = addressing.coverage_of_value(segment, value);
                     segment.insert_slot(&run, 0, value, in_group);
-                    self.count_addition(1, true);
+                    self.slots += 1;
+                    self.count_addition(true);
                     self.coverage.add(added_coverage);
                     return Ok(true);
                 }
@@ -55,59 +70,81 @@ impl Table {
 
     #[inline(always)]
     fn add_rarely_with<P: Processor>(&mut self, _: P, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> {
-        let path = self.path(hash);
+        if self.count.items() >= MAX_ITEMS && !self.contains(hash) {
+            return Err(Error::CannotGrow);
+        }
+        let all_bits = Prefix { path: self.path(hash), length: Path::BITS };
+        let entered = self.enter::<P>(all_bits, 1, admit)?;
+        if matches!(entered, Entered::New | Entered::Known) {
+            self.count_addition(entered == Entered::New);
+        }
+        Ok(entered == Entered::New)
+    }
+
+    /// Adds `count` occurrences of an item of which a prefix is known. Leaves it to the caller to count them.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`add`](Self::add).
+    #[inline(always)]
+    pub(super) fn enter<P: Processor>(
+        &mut self,
+        Prefix { path, length }: Prefix,
+        count: u64,
+        admit: Admit<'_>,
+    ) -> Result<Entered, Error> {
         let &mut Table { addressing, payload, .. } = self;
-        let has_max_items = self.count.items() >= MAX_ITEMS;
         let mut may_double = true;
         // Making room moves slots, so the run is looked for again.
         loop {
             let max_depth = self.max_depth();
             let segment = self.segment_mut(path);
             let address = segment.address(path, addressing.terminator());
-            let Some(run) = segment.run::<P>(address) else {
+            let Some(length) = length.checked_sub(segment.level()) else { return Ok(Entered::Unfit) };
+            let Some((run, in_group)) = segment.run_and_slots::<P>(address) else {
                 self.allocate_segment(path, admit)?;
                 continue;
             };
 
-            let value = addressing.value(address);
-            let matches = |value| addressing.matches(value, address.remainder);
+            let value = addressing.value_of_length(address, length, segment.value_bits());
             let mut is_known = false;
-            let identical = match payload {
-                Payload::Nothing if segment.any(&run, matches) => return Ok(false),
-                Payload::Nothing => None,
-                // An entry that matches but is not identical is older and shorter. It may belong to another item, so
-                // the occurrence gets an entry of its own, which a removal can take away.
-                Payload::Count | Payload::Slice(_) => segment.find(&run, |other| {
-                    is_known |= matches(other);
-                    other == value
-                }),
-            };
-            let count = identical.map_or(0, |entry| entry.count);
-            if count == MAX_ENTRY_COUNT {
-                return Ok(false);
+            let identical = segment.find(&run, |other| {
+                is_known |= addressing.covers(other, value);
+                other == value
+            });
+            // In a multiset, an entry that covers the new one but is not identical is older and shorter. It may belong
+            // to another item, so the occurrence gets an entry of its own, which a removal can take away.
+            if is_known && payload == Payload::Nothing {
+                return Ok(Entered::Unchanged);
             }
-            if !is_known && has_max_items {
-                return Err(Error::CannotGrow);
+            let before = identical.map_or(0, |entry| entry.count);
+            let after = before.saturating_add(count).min(MAX_ENTRY_COUNT);
+            if after == before {
+                return Ok(Entered::Unchanged);
+            }
+            let more = segment.more_slots(before, after);
+            if more > 1 {
+                return Ok(Entered::Unfit);
             }
 
             let is_crowded = may_double && must_double(segment, max_depth);
-            let Some(more) = segment.set_count_if_room::<P>(run, identical, (value, count + 1), is_crowded) else {
+            if more > 0 && (is_crowded || !segment.has_room(&run, in_group)) {
                 self.make_room::<P>(path, &run, &mut may_double, admit)?;
                 continue;
-            };
+            }
+            segment.set_count(run, identical, value, after, in_group);
             let added_coverage = addressing.coverage_of_value(segment, value);
-            self.count_addition(more, !is_known);
+            self.slots += more as u64;
             if identical.is_none() {
                 self.coverage.add(added_coverage);
             }
-            return Ok(!is_known);
+            return Ok(if is_known { Entered::Known } else { Entered::New });
         }
     }
 
-    /// Counts an addition that filled this many slots.
+    /// Counts an addition.
     #[inline(always)]
-    fn count_addition(&mut self, slots: u64, is_new: bool) {
-        self.slots += slots;
+    fn count_addition(&mut self, is_new: bool) {
         self.occurrences = self.occurrences.saturating_add(1);
         self.count.increment(is_new);
     }
