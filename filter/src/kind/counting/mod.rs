@@ -12,7 +12,7 @@ use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request};
+use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
 use crate::spec::{Growth, OnDuplicate, OwnSpec, Parameters};
 use crate::table::{Payload, Position, Sample, Table};
@@ -81,36 +81,6 @@ impl<F: Figures> CountingFilter<F> {
             self.figures.count_removal();
         }
         removed
-    }
-
-    /// Merges this filter with `others`, which are shaped alike, into a new filter. Each of them comes with the number
-    /// of times that a union adds its counts; those of this filter are added `times` times. Also returns whether the
-    /// result differs from this filter. Calls `admit` with the bytes that it will take, as they become known.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`] or [`Error::CannotGrow`].
-    pub fn merged_with(
-        &self,
-        times: u64,
-        others: &[(&CountingFilter<F>, u64)],
-        op: MergeOp,
-        admit: Admit<'_>,
-    ) -> Result<(CountingFilter<F>, bool), Error> {
-        let (table, history) = match op {
-            MergeOp::Union => {
-                // The union asks for the table.
-                request((size_of::<CountingFilter<F>>() - size_of::<Table>()) as u64, admit)?;
-                let operands = || std::iter::once((self, times)).chain(others.iter().copied());
-                let tables = operands().map(|(filter, times)| (filter.table(), times));
-                let histories = operands().map(|(filter, times)| filter.history.wrapping_mul(times));
-                (Table::union_of(tables, admit)?, histories.fold(0, u64::wrapping_add))
-            }
-            MergeOp::Intersection => self.intersection(others, admit)?,
-        };
-        let merged = CountingFilter { table, history, ..*self };
-        let changed = merged.state() != self.state();
-        Ok((merged, changed))
     }
 
     /// Returns numbers that change with every write.
@@ -289,12 +259,26 @@ where
         op: MergeOp,
         admit: Admit<'_>,
     ) -> Result<CountingFilter<F>, Error> {
-        let (&(first, times), others) = sources.split_first().ok_or(Error::OutOfMemory)?;
-        first.merged_with(times, others, op, admit).map(|(merged, _)| merged)
+        let (&(first, _), others) = sources.split_first().ok_or(Error::OutOfMemory)?;
+        let (table, history) = match op {
+            MergeOp::Union => {
+                // The union asks for the table.
+                request((size_of::<CountingFilter<F>>() - size_of::<Table>()) as u64, admit)?;
+                let tables = sources.iter().map(|&(filter, times)| (filter.table(), times));
+                let histories = sources.iter().map(|(filter, times)| filter.history.wrapping_mul(*times));
+                (Table::union_of(tables, admit)?, histories.fold(0, u64::wrapping_add))
+            }
+            MergeOp::Intersection => first.intersection(others, admit)?,
+        };
+        Ok(CountingFilter { table, history, ..*first })
     }
 
     fn merge(&mut self, sources: &[(&CountingFilter<F>, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
-        let (merged, changed) = self.merged_with(1, sources, op, admit)?;
+        let mut all = try_vec(1 + sources.len())?;
+        all.push((&*self, 1));
+        all.extend_from_slice(sources);
+        let merged = CountingFilter::merged(&all, op, admit)?;
+        let changed = merged.state() != self.state();
         *self = merged;
         Ok(changed)
     }
