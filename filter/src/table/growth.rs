@@ -1,7 +1,7 @@
 //! Growth and shrinking: splits and merges of segments, and their allocations.
 
 use super::bits::MAX_WIDTH;
-use super::coverage::{Coverage, coverage_of_entries};
+use super::coverage::Coverage;
 use super::directory::{Bucket as _, Directory};
 use super::entry::{ListedEntry, doubled, halved};
 use super::fingerprint::{FIRST_LEVEL, MAX_LEVEL};
@@ -254,7 +254,7 @@ impl Table {
         if is_mostly_void(&listed, segment) {
             return Ok(false);
         }
-        let coverage_before = coverage_of_entries(&listed, segment.level(), segment.value_bits());
+        let coverage_before = self.addressing.coverage_of_entries(segment, &listed);
         self.double_with(path, &listed, coverage_before, spare, admit)?;
         Ok(true)
     }
@@ -273,7 +273,7 @@ impl Table {
         let before = Sums::of(&[segment], coverage_before);
         let larger = self.empty_doubled(segment);
         let mut entries = doubled(listed, segment.value_bits(), larger.value_bits(), self.payload)?;
-        let coverage = coverage_of_entries(&entries, larger.level(), larger.value_bits());
+        let coverage = self.addressing.coverage_of_entries(&larger, &entries);
         if larger.depth() > segment.depth() {
             return self.split_segment(path, &mut entries, (before, coverage), spare, admit);
         }
@@ -426,7 +426,7 @@ impl Table {
         let empty = self.empty_halved(segment);
         let forgotten = self.forgotten();
         let mut listed = Segment::list(sources).ok()?;
-        let coverage_before = coverage_of_entries(&listed, segment.level(), value_bits);
+        let coverage_before = self.addressing.coverage_of_entries(segment, &listed);
         if matches!(self.payload, Payload::Slice(_)) {
             listed.retain(|entry| entry.content > forgotten);
         }
@@ -437,7 +437,7 @@ impl Table {
         }
         let bytes = empty.bytes_for(&entries, 0);
         let whole = empty.with_entries(bytes, &entries, forgotten).ok()?;
-        let coverage = coverage_of_entries(&entries, whole.level(), whole.value_bits());
+        let coverage = self.addressing.coverage_of_entries(&whole, &entries);
         Some((whole, coverage_before, coverage))
     }
 

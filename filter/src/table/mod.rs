@@ -68,7 +68,7 @@ use crate::hash::Hash;
 use crate::item_count::ItemCount;
 use crate::memory::try_vec;
 use bits::MAX_WIDTH;
-use coverage::{COVERAGE_BITS, Coverage, coverage_of_prefix, weight_of_prefix};
+use coverage::{COVERAGE_BITS, Coverage};
 use directory::{Bucket as _, Directory};
 pub use entry::{MAX_ENTRY_COUNT, Payload, Stamps};
 use fingerprint::FIRST_LEVEL;
@@ -133,28 +133,6 @@ impl Addressing {
             Addressing::Growing(_) => address.remainder << 1 | 1 << (value_bits - 1).saturating_sub(length),
             Addressing::Fixed(_) => self.value(address),
         }
-    }
-
-    /// Returns the fraction of all paths that a value matches.
-    #[inline(always)]
-    fn coverage_of_value(self, segment: &Segment, value: u64) -> u128 {
-        self.coverage_of_weight(segment, self.weight(value).into())
-    }
-
-    /// Returns a number in proportion to the fraction of all paths that a value matches. In a table of fixed size, the
-    /// value 1 also stands for 0.
-    #[inline(always)]
-    fn weight(self, value: u64) -> u64 {
-        match self {
-            Addressing::Growing(_) => weight_of_prefix(value),
-            Addressing::Fixed(_) => 1 + u64::from(value == 1),
-        }
-    }
-
-    /// Returns the fraction of all paths that values of a segment match, given the sum of their weights.
-    #[inline(always)]
-    fn coverage_of_weight(self, segment: &Segment, weight: u128) -> u128 {
-        weight * coverage_of_prefix(segment.level() + segment.value_bits() - self.terminator())
     }
 }
 
