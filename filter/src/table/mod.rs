@@ -99,6 +99,14 @@ impl Addressing {
         }
     }
 
+    /// Returns the binary logarithm of the number of groups in a segment, unless it is the only one of a growing table.
+    fn log_groups(self) -> u32 {
+        match self {
+            Addressing::Growing(_) => MAX_LOG_GROUPS,
+            Addressing::Fixed(space) => space.log_groups(),
+        }
+    }
+
     /// Returns true if an entry's value matches an item with this remainder.
     #[inline(always)]
     fn matches(self, value: u64, remainder: u64) -> bool {
@@ -216,8 +224,7 @@ impl Table {
     fn empty_segment(&self, depth: u32) -> Segment {
         let log_groups = match self.addressing {
             Addressing::Growing(_) if depth == 0 => FIRST_LEVEL - QUOTIENT_BITS,
-            Addressing::Growing(_) => MAX_LOG_GROUPS,
-            Addressing::Fixed(space) => space.log_groups(),
+            addressing => addressing.log_groups(),
         };
         self.empty_segment_with_groups(depth, log_groups)
     }
@@ -253,11 +260,7 @@ impl Table {
 
     /// Returns the number of quotients: the number of items that the table has room for at its present size.
     pub fn quotients(&self) -> u64 {
-        let log_groups = match self.addressing {
-            Addressing::Growing(_) if self.segments == 1 => self.segment(0).log_groups(),
-            Addressing::Growing(_) => MAX_LOG_GROUPS,
-            Addressing::Fixed(space) => space.log_groups(),
-        };
+        let log_groups = if self.segments == 1 { self.segment(0).log_groups() } else { self.addressing.log_groups() };
         self.segments << (log_groups + QUOTIENT_BITS)
     }
 
@@ -268,10 +271,7 @@ impl Table {
 
     /// Returns the approximate size of a table with this many segments and filled slots, in bytes.
     pub fn bytes_for(addressing: Addressing, payload: Payload, segments: u64, slots: u64) -> u64 {
-        let log_groups = match addressing {
-            Addressing::Growing(_) => MAX_LOG_GROUPS,
-            Addressing::Fixed(space) => space.log_groups(),
-        };
+        let log_groups = addressing.log_groups();
         let format = slot_format(addressing, payload, segments.max(1).ilog2() + log_groups + QUOTIENT_BITS);
         let filled = segments.min(slots);
         // The numbers may be forged.
