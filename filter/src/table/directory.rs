@@ -47,7 +47,7 @@ impl<T: Bucket> Directory<T> {
         size_of_val(&*self.slots)
     }
 
-    /// Returns the slots, for moving their allocation.
+    /// Returns the slots, which are buckets and their aliases, for changes.
     pub(super) fn slots_mut(&mut self) -> &mut Box<[T]> {
         &mut self.slots
     }
@@ -89,19 +89,6 @@ impl<T: Bucket> Directory<T> {
             let bucket = self.slots.get(next)?;
             next += 1 << (self.base + self.bits - bucket.depth());
             Some(bucket)
-        })
-    }
-
-    /// Returns the buckets in the order of their paths, for changes.
-    pub(super) fn buckets_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let end = self.base + self.bits;
-        let mut left = 0usize;
-        self.slots.iter_mut().filter(move |bucket| {
-            if left == 0 {
-                left = 1 << (end - bucket.depth());
-            }
-            left -= 1;
-            left + 1 == 1 << (end - bucket.depth())
         })
     }
 
@@ -205,43 +192,5 @@ impl<T> Bucket for Directory<T> {
 
     fn alias(depth: u32) -> Directory<T> {
         Directory { slots: Box::default(), base: depth, bits: 0 }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A bucket with its depth and a name, which aliases lack.
-    #[derive(Debug, PartialEq)]
-    struct Named(u32, &'static str);
-
-    impl Bucket for Named {
-        fn depth(&self) -> u32 {
-            self.0
-        }
-
-        fn alias(depth: u32) -> Named {
-            Named(depth, "")
-        }
-    }
-
-    #[test]
-    fn a_bucket_has_no_buddy_if_the_other_half_has_split_further() {
-        let mut directory = Directory::new(0, 0, vec![Named(0, "all")]);
-        assert_eq!(directory.buddy(0), None);
-        let [first, last] = [0, Path::MAX];
-        directory.double().unwrap();
-        directory.split(first, [Named(1, "0"), Named(1, "1")]);
-        assert_eq!(directory.buddy(first), Some(&Named(1, "1")));
-        directory.double().unwrap();
-        assert_eq!(directory.buddy(last), Some(&Named(1, "0")));
-        directory.split(last, [Named(2, "10"), Named(2, "11")]);
-        assert_eq!(directory.buddy(first), None);
-        assert_eq!(directory.buddy(last), Some(&Named(2, "10")));
-        assert!(directory.buckets_mut().eq(&mut [Named(1, "0"), Named(2, "10"), Named(2, "11")]));
-        directory.merge_buddies(last, Named(1, "1"));
-        assert!(directory.buckets().eq(&[Named(1, "0"), Named(1, "1")]));
-        assert_eq!(directory.bytes(), 2 * size_of::<Named>());
     }
 }

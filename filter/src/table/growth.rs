@@ -466,8 +466,8 @@ impl Table {
             Ok(empty) => *self = empty,
             // There is no memory for a new directory: empty the segments of the old one.
             Err(_) => {
-                for segment in self.pages.buckets_mut().flat_map(Directory::buckets_mut) {
-                    *segment = segment.empty_copy();
+                for page in self.pages.slots_mut().iter_mut() {
+                    page.slots_mut().iter_mut().for_each(|segment| *segment = segment.empty_copy());
                 }
                 self.count = ItemCount::default();
                 self.occurrences = 0;

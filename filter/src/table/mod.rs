@@ -372,7 +372,7 @@ impl Table {
             }
             let page = self.pages.get_mut(path_at(position));
             mover.move_slice(page.slots_mut());
-            page.buckets_mut().for_each(|segment| segment.relocate(mover));
+            page.slots_mut().iter_mut().for_each(|segment| segment.relocate(mover));
             // Pages may have split or merged since the last call, so that `start` lies within a page.
             let length = END >> page.depth();
             position = (position & !(length - 1)) + length;
