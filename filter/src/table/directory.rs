@@ -82,16 +82,6 @@ impl<T: Bucket> Directory<T> {
         &mut self.slots[self.index(path)]
     }
 
-    /// Returns the buckets in the order of their paths.
-    pub(super) fn buckets(&self) -> impl Iterator<Item = &T> {
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            let bucket = self.slots.get(next)?;
-            next += 1 << (self.base + self.bits - bucket.depth());
-            Some(bucket)
-        })
-    }
-
     /// Doubles the directory, since a bucket has no bit to split by.
     pub(super) fn double(&mut self) -> Result<(), Error> {
         let mut slots = try_vec(self.slots.len().checked_mul(2).ok_or(Error::OutOfMemory)?)?;

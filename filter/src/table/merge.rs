@@ -147,7 +147,7 @@ impl Table {
     /// Returns the number of entries, which is the number of items that the table can tell apart.
     pub fn entries(&self) -> u64 {
         let mut entries = 0;
-        self.all_segments().for_each(|segment| segment.for_each_value(|_| entries += 1));
+        self.placed_segments().for_each(|(_, segment)| segment.for_each_value(|_| entries += 1));
         entries
     }
 

@@ -340,11 +340,6 @@ impl Table {
     fn segment_mut(&mut self, path: Path) -> &mut Segment {
         self.pages.get_mut(path).get_mut(path)
     }
-
-    /// Returns the segments, in the order of their paths.
-    fn all_segments(&self) -> impl Iterator<Item = &Segment> {
-        self.pages.buckets().flat_map(Directory::buckets)
-    }
 }
 
 /// Returns true if the fingerprint of a value is a prefix of `remainder`. The value's lowest set bit is the terminator.

@@ -67,6 +67,11 @@ pub(super) fn path_at(position: Position) -> Path {
     Path::from(position) << (Path::BITS - POSITION_BITS)
 }
 
+/// Returns the position of a path.
+fn position_of(path: Path) -> Position {
+    (path >> (Path::BITS - POSITION_BITS)) as Position
+}
+
 impl Table {
     /// Encodes a part from `from` on: as many segments as take `min_bytes` bytes, or all the remaining ones. Returns
     /// `None` at the end, or if the table is empty.
@@ -75,25 +80,24 @@ impl Table {
             return Ok(None);
         }
         // Segments may have merged since the last part, so that `from` lies within a segment.
-        let start = self.start_of(path_at(from));
+        let start = self.start_of(from);
         let mut end = start;
         let mut length = size_of::<[Position; 2]>();
-        while end < END && length < min_bytes {
-            let segment = self.segment(path_at(end));
+        for (position, segment) in self.segments_from(start) {
+            if length >= min_bytes {
+                break;
+            }
             length = length.saturating_add(SEGMENT_HEADER).saturating_add(segment.encoded_bytes());
-            end = end_of_segment(end, segment);
+            end = end_of_segment(position, segment);
         }
         let mut bytes = try_vec(length)?;
         bytes.extend_from_slice([start, end].map(Position::to_le_bytes).as_flattened());
-        let mut position = start;
-        while position < end {
-            let segment = self.segment(path_at(position));
+        for (_, segment) in self.segments_from(start).take_while(|(position, _)| *position < end) {
             bytes.extend_from_slice(&[segment.depth() as u8, segment.log_groups() as u8]);
             bytes.extend_from_slice(&segment.slots().to_le_bytes());
             if segment.slots() > 0 {
                 segment.encode(&mut bytes);
             }
-            position = end_of_segment(position, segment);
         }
         Ok(Some(bytes))
     }
@@ -106,18 +110,23 @@ impl Table {
 
     /// Returns the segments with their first paths, in order.
     pub(super) fn placed_segments(&self) -> impl Iterator<Item = (Path, &Segment)> {
-        let mut position = 0;
-        self.all_segments().map(move |segment| {
-            let path = path_at(position);
-            position = end_of_segment(position, segment);
-            (path, segment)
+        self.segments_from(0).map(|(start, segment)| (path_at(start), segment))
+    }
+
+    /// Returns the segments from one that starts at `start` on, with their starts.
+    fn segments_from(&self, start: Position) -> impl Iterator<Item = (Position, &Segment)> {
+        let mut next = start;
+        std::iter::from_fn(move || {
+            let start = next;
+            let segment = (start < END).then(|| self.segment(path_at(start)))?;
+            next = end_of_segment(start, segment);
+            Some((start, segment))
         })
     }
 
-    /// Returns the start of the segment of a path.
-    fn start_of(&self, path: Path) -> Position {
-        let depth = self.segment(path).depth();
-        (path >> (Path::BITS - POSITION_BITS)) as u64 & (END >> depth).wrapping_neg()
+    /// Returns the start of the segment that a position lies in.
+    fn start_of(&self, position: Position) -> Position {
+        position & (END >> self.segment(path_at(position)).depth()).wrapping_neg()
     }
 
     /// Adds the entries of a part. Returns true if the table changed.
@@ -196,17 +205,14 @@ impl Table {
     /// Returns copies of those segments with slots that have paths of `others`, which follow each other.
     fn copies_of_filled(&self, others: &[Decoded]) -> Result<Vec<(Path, Segment)>, Error> {
         let (Some(first), Some(last)) = (others.first(), others.last()) else { return Ok(Vec::new()) };
-        let last_start = (last.path >> (Path::BITS - POSITION_BITS)) as Position;
-        let end = end_of_segment(last_start, &last.segment);
+        let start = self.start_of(position_of(first.path));
+        let end = end_of_segment(position_of(last.path), &last.segment);
         let mut filled = Vec::new();
-        let mut position = self.start_of(first.path);
-        while position < end {
-            let segment = self.segment(path_at(position));
+        for (start, segment) in self.segments_from(start).take_while(|(start, _)| *start < end) {
             if segment.slots() > 0 {
                 filled.try_reserve(1).map_err(|_| Error::OutOfMemory)?;
-                filled.push((path_at(position), segment.try_clone()?));
+                filled.push((path_at(start), segment.try_clone()?));
             }
-            position = end_of_segment(position, segment);
         }
         Ok(filled)
     }
