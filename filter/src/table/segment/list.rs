@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use super::stamps::slice_of;
-use super::{Address, GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
+use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
 use crate::arch::Baseline;
 use crate::error::Error;
 use crate::memory::try_vec;
-use crate::table::bits::{DescendingWriter, field, ones_from};
-use crate::table::entry::{ListedEntry, slot_content, slots_of};
+use crate::table::bits::{DescendingWriter, field, low_bits, ones_from};
+use crate::table::entry::{ListedEntry, MIN_DIGITS_COUNT, slot_content, slots_of};
 
 impl Segment {
     /// Returns all entries of neighbouring segments, in order. Quotients are numbered across the segments.
@@ -76,20 +76,23 @@ impl Segment {
         for group in self.filled_groups() {
             if self.stamp_bits > 0 {
                 let base = self.base_of(group);
-                self.for_each_slot(group, |quotient, slot, _index| {
+                self.for_each_slot(group, |quotient, slot| {
                     visit(quotient, slot >> self.stamp_bits, slice_of(base, slot, self.stamp_bits()));
                 });
                 continue;
             }
             // An entry is complete when a slot follows that is neither equal to its value, nor its 0, nor a digit.
             let mut last = ListedEntry { quotient: 0, value: 0, content: 0 };
-            let mut digits = 0;
-            self.for_each_slot(group, |quotient, slot, index| {
-                if digits > 0 {
-                    digits -= 1;
+            // The place of the next digit in the count, in bits, if the slot is one.
+            let mut digit = None;
+            self.for_each_slot(group, |quotient, slot| {
+                if let Some(place) = digit {
+                    let bits = self.width() - 1;
+                    last.content += (slot & low_bits(bits)) << place;
+                    digit = (slot >> bits > 0).then_some(place + bits);
                 } else if slot == 0 {
-                    last.content = self.count_before(group, quotient, index);
-                    digits = slots_of(last.content, self.width()) - 2;
+                    last.content = MIN_DIGITS_COUNT;
+                    digit = Some(0);
                 } else if slot == last.value && quotient == last.quotient {
                     last.content = 2;
                 } else {
@@ -105,18 +108,10 @@ impl Segment {
         }
     }
 
-    /// Returns the count of the entry whose second slot, the 0 before its digits, is slot `index` of a group.
-    #[cold]
-    #[inline(never)]
-    fn count_before(&self, group: usize, quotient: u32, index: usize) -> u64 {
-        let address = Address { group, quotient: quotient % GROUP_QUOTIENTS, remainder: 0 };
-        self.run::<Baseline>(address).map_or(1, |run| self.count(&run, index + 1 - run.first))
-    }
-
-    /// Calls `visit` with the quotient, the content and the index of each slot of a group. There is no loop over runs:
-    /// most have no slot, one or two, and a processor cannot predict how many.
+    /// Calls `visit` with the quotient and the content of each slot of a group. There is no loop over runs: most have
+    /// no slot, one or two, and a processor cannot predict how many.
     #[inline(always)]
-    fn for_each_slot(&self, group: usize, mut visit: impl FnMut(u32, u64, usize)) {
+    fn for_each_slot(&self, group: usize, mut visit: impl FnMut(u32, u64)) {
         /// The number of bits of the upper part that are read at a time.
         const STEP: u32 = 56;
         let (start, end) = self.bounds(group);
@@ -132,7 +127,7 @@ impl Segment {
                 // Among the bits before the slot's own one, the zeros are those of quotients up to its own.
                 let zeros = position + ones.trailing_zeros() as usize - index;
                 let quotient = group as u32 * GROUP_QUOTIENTS + zeros as u32 - 1;
-                visit(quotient, field(self.bytes(), low, width), index);
+                visit(quotient, field(self.bytes(), low, width));
                 index += 1;
                 ones &= ones - 1;
             }
