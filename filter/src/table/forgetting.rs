@@ -266,16 +266,9 @@ impl Table {
 mod tests {
     use super::*;
     use crate::error::Error::{CannotGrow, OutOfMemory};
-    use crate::table::tests::{growing, hash, reloaded};
+    use crate::table::tests::{add_to_slice as add, growing, hash, reloaded};
 
     const FORGETTING: Payload = Payload::Slice(Stamps { forgotten: 0, span: 4 });
-
-    /// Adds an item to a slice, and then forgets slices up to `forgotten`.
-    fn add(table: &mut Table, hash: Hash, slice: u64, forgotten: u64, admit: Admit<'_>) -> Result<AddOutcome, Error> {
-        let forgotten_before = table.forgotten();
-        let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh: false };
-        table.add_to_slice(hash, addition, admit)
-    }
 
     /// Adds new items whose hashes begin with the `length` bits of `prefix`.
     fn fill(table: &mut Table, slice: u64, (prefix, length): (u64, u32), numbers: std::ops::Range<u64>) {

@@ -33,23 +33,16 @@ pub(super) const DIRECTORY_BYTES: u64 = 1 << 23;
 pub(super) const DIRECTORY_BYTES_PER_SEGMENT: u64 = 512;
 
 /// Returns true if a segment must double its quotients before it gets another slot. `max_depth` is the depth from which
-/// segments do not split.
+/// segments do not split: only the segment with all paths doubles without getting deeper.
 #[inline(always)]
 pub(super) fn must_double(segment: &Segment, max_depth: u32) -> bool {
-    exceeds_load(segment, segment.slots() as usize + 1) && may_double(segment, max_depth)
+    exceeds_load(segment, segment.slots() as usize + 1) && segment.depth() < max_depth
 }
 
 /// Returns true if `slots` slots are more than a segment should have.
 #[inline(always)]
 pub(super) fn exceeds_load(segment: &Segment, slots: usize) -> bool {
     slots > (MAX_LOAD * segment.quotients() / 8) as usize
-}
-
-/// Returns true if a segment is not as deep as it can be. Only the segment with all paths doubles without getting
-/// deeper.
-#[inline(always)]
-pub(super) fn may_double(segment: &Segment, max_depth: u32) -> bool {
-    segment.depth() < max_depth
 }
 
 /// Returns true if at most an eighth of the slots of a growing segment belong to entries with fingerprints. Doubling

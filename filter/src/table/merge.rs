@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merged};
-use super::growth::{exceeds_load, is_mostly_void, may_double, split_in_halves};
+use super::growth::{exceeds_load, is_mostly_void, split_in_halves};
 use super::part::{END, end_of, path_at};
 use super::path::{Path, Prefix};
 use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
@@ -289,7 +289,7 @@ impl Table {
             if merged == listed {
                 return Ok(false);
             }
-            let is_too_full = exceeds_load(&empty, empty.slots_for(&merged)) && may_double(&empty, self.max_depth());
+            let is_too_full = exceeds_load(&empty, empty.slots_for(&merged)) && empty.depth() < self.max_depth();
             if is_too_full && !is_mostly_void(&merged, &empty) {
                 // The union of two segments of one size fits into twice that size, or nearly: the next addition
                 // doubles what is still too full.

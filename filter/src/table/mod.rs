@@ -379,6 +379,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Admit;
     use crate::window::MAX_SPAN;
 
     /// Returns a hash that begins with the last `length` bits of `prefix`. Other numbers give other hashes.
@@ -391,6 +392,19 @@ mod tests {
     /// Returns a growing table in which no item of these tests is a false positive.
     pub(super) fn growing(payload: Payload) -> Table {
         Table::growing(1e-12, payload).unwrap()
+    }
+
+    /// Adds an item to a slice, and then forgets slices up to `forgotten`.
+    pub(super) fn add_to_slice(
+        table: &mut Table,
+        hash: Hash,
+        slice: u64,
+        forgotten: u64,
+        admit: Admit<'_>,
+    ) -> Result<AddOutcome, Error> {
+        let forgotten_before = table.forgotten();
+        let addition = SliceAddition { forgotten_before, forgotten_after: forgotten, slice, refresh: false };
+        table.add_to_slice(hash, addition, admit)
     }
 
     /// Returns a table with items that was stored and loaded.
@@ -429,13 +443,8 @@ mod tests {
                 let hash = hash(0, space.depth() + 1, number);
                 let added = match payload {
                     Payload::Slice(_) => {
-                        let addition = SliceAddition {
-                            forgotten_before: 0,
-                            forgotten_after: 0,
-                            slice: 1 + number % u64::from(MAX_SPAN),
-                            refresh: false,
-                        };
-                        table.add_to_slice(hash, addition, &mut |_bytes| true).map(drop)
+                        let slice = 1 + number % u64::from(MAX_SPAN);
+                        add_to_slice(&mut table, hash, slice, 0, &mut |_bytes| true).map(drop)
                     }
                     _ => table.add(hash, &mut |_bytes| true).map(drop),
                 };
