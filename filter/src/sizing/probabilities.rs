@@ -157,34 +157,3 @@ pub fn power(base: f64, exponent: impl Into<u64>) -> f64 {
     }
     result
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the probes of an item that has one more probe in the other of its two blocks.
-    fn per_block(base_probes: u8) -> ProbesPerBlock {
-        ProbesPerBlock::new(&BlockShape { blocks: 2, words: 8, blocks_per_item: 2, probes: 2 * base_probes + 1 })
-    }
-
-    fn assert_equal(one: f64, other: f64) {
-        assert!((one - other).abs() <= 1e-12 * other, "{one} and {other}");
-    }
-
-    #[test]
-    fn one_of_two_events_happens_unless_none_does() {
-        for (first, second) in [(0.0, 0.3), (0.5, 0.5), (0.9, 0.2), (1.0, 0.7)] {
-            assert_equal(either(first, second), 1.0 - (1.0 - first) * (1.0 - second));
-        }
-    }
-
-    #[test]
-    fn an_extra_probe_is_one_of_a_block_with_more_probes() {
-        for probes in 1..12 {
-            for items in [1, 10, 60, 200] {
-                let fill = Fill::after(&per_block(probes), items);
-                assert_equal(per_block(probes).all_set(fill).1, per_block(probes + 1).all_set(fill).0);
-            }
-        }
-    }
-}

@@ -294,23 +294,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fields_are_what_was_set(
-            bytes in prop::collection::vec(any::<u8>(), 16..40),
-            at in 0usize..64,
-            width in 1..=MAX_WIDTH,
-            value: u64,
-        ) {
-            let before = padded(bytes);
-            let mut after = before.clone();
-            set_field(&mut after, at, width, value & low_bits(width));
-            prop_assert_eq!(field(&after, at, width), value & low_bits(width));
-            let others = (0..before.len() * 8).filter(|bit| !(at..at + width as usize).contains(bit));
-            for other in others {
-                prop_assert_eq!(bit(&before, other), bit(&after, other));
-            }
-        }
-
-        #[test]
         fn moves_move_and_insert_and_keep_the_rest(
             bytes in prop::collection::vec(any::<u8>(), 40),
             a in 0usize..256,
@@ -358,16 +341,6 @@ mod tests {
         }
 
         #[test]
-        fn first_zeros_end_with_the_last_of_them(bytes in prop::collection::vec(any::<u8>(), 8), most in 1u32..70) {
-            let (all, bytes) = (u64::from_le_bytes(bytes[..].try_into().unwrap()), padded(bytes));
-            let (bits, length) = first_zeros::<Baseline>(&bytes, 0, most);
-            let zeros = all.count_zeros().min(most);
-            prop_assert_eq!(length - bits.count_ones(), zeros);
-            prop_assert!(length == 64 || zeros == most && all >> (length - 1) & 1 == 0);
-            prop_assert_eq!(bits, all & low_bits_up_to_64(length));
-        }
-
-        #[test]
         fn what_is_appended_is_in_order_and_the_rest_stays(
             before in prop::collection::vec(any::<u8>(), 200),
             fields in prop::collection::vec((any::<u64>(), 0..=MAX_WIDTH), 0..20),
@@ -392,13 +365,6 @@ mod tests {
                 prop_assert!((from * 8..low).contains(&at) || bit(&up, at) == bit(&before, at));
                 prop_assert!((high..180 * 8).contains(&at) || bit(&down, at) == bit(&before, at));
             }
-        }
-
-        #[test]
-        fn runs_of_ones_are_counted(before in 0usize..70, ones in 0usize..300) {
-            let mut bytes = vec![0; 60];
-            (before..before + ones).for_each(|at| bytes[at / 8] |= 1 << (at % 8));
-            prop_assert_eq!(ones_from(&bytes, before), ones);
         }
     }
 }

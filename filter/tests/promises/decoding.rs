@@ -147,7 +147,8 @@ fn impossible_numbers_of_a_table_are_rejected() {
         ("a level in a table that grows", RECORD + 48, vec![12]),
         ("fingerprints without bits", RECORD + 50, vec![0]),
         ("fingerprints of too many bits", RECORD + 50, vec![57]),
-        ("a step of lengths at a wrong level", RECORD + 51, vec![13]),
+        ("a step of lengths at too low a level", RECORD + 51, vec![14]),
+        ("a step of lengths at too high a level", RECORD + 51, vec![24]),
         ("stamps in a filter that does not forget", RECORD + 52, vec![1]),
         ("reserved bytes at the end", RECORD + 55, vec![1]),
         ("a scale in a table that grows", RECORD + 56, number(1)),
@@ -161,7 +162,8 @@ fn impossible_numbers_of_a_table_are_rejected() {
         ("the maximum number of occurrences", RECORD + 24, number(u64::MAX)),
         ("the maximum number of writes", RECORD + 8, number(u64::MAX)),
         ("other slots", RECORD + 32, number(77)),
-        ("other lengths", RECORD + 50, vec![3, 15]),
+        ("the shortest lengths", RECORD + 50, vec![1, 15]),
+        ("the longest lengths", RECORD + 50, vec![56, 23]),
     ];
     for (what, at, bytes) in possible {
         assert!(decode_with(&filter, *at, bytes).is_ok(), "{what}");
