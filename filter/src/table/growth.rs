@@ -267,42 +267,26 @@ impl Table {
         let larger = self.empty_doubled(segment);
         let mut entries = doubled(listed, segment.value_bits(), larger.value_bits(), self.payload)?;
         let coverage = self.addressing.coverage_of_entries(&larger, &entries);
-        if larger.depth() > segment.depth() {
-            return self.split_segment(path, &mut entries, (before, coverage), spare, admit);
-        }
-        let bytes = larger.bytes_for(&entries, spare);
-        request(bytes.saturating_sub(before.bytes) as u64, admit)?;
-        let whole = larger.with_entries(bytes, &entries, self.forgotten())?;
-        self.update_sums(before, Sums::of(&[&whole], coverage));
-        *self.segment_mut(path) = whole;
-        Ok(())
-    }
-
-    /// Replaces a segment by its two halves, which hold `entries` with this coverage.
-    fn split_segment(
-        &mut self,
-        path: Path,
-        entries: &mut [ListedEntry],
-        (before, coverage): (Sums, u128),
-        spare: usize,
-        admit: Admit<'_>,
-    ) -> Result<(), Error> {
-        let segment = self.segment(path);
-        let forgotten = self.forgotten();
-        let [low, high] = split_in_halves(entries, segment.quotients());
-        let is_high = bits_of(path, segment.depth(), 1) == 1;
+        let is_split = larger.depth() > segment.depth();
+        // The second half is empty if the segment only doubles its groups.
+        let [low, high] = split_in_halves(&mut entries, larger.quotients());
+        let is_high = is_split && bits_of(path, segment.depth(), 1) == 1;
         let [low_spare, high_spare] = if is_high { [0, spare] } else { [spare, 0] };
-        let empty = || self.empty_doubled(segment);
-        let low_bytes = empty().bytes_for(low, low_spare);
-        let high_bytes = empty().bytes_for(high, high_spare);
+        let [low_bytes, high_bytes] = [larger.bytes_for(low, low_spare), larger.bytes_for(high, high_spare)];
         request((low_bytes + high_bytes).saturating_sub(before.bytes) as u64, admit)?;
-        let halves =
-            [empty().with_entries(low_bytes, low, forgotten)?, empty().with_entries(high_bytes, high, forgotten)?];
-        // Last, so that a failed allocation leaves the directories as they are.
-        self.prepare_split(path, u64::MAX, admit)?;
-        self.update_sums(before, Sums::of(&halves.each_ref(), coverage));
-        self.pages.get_mut(path).split(path, halves);
-        self.segments += 1;
+        let low = larger.empty_copy().with_entries(low_bytes, low, self.forgotten())?;
+        let high = larger.with_entries(high_bytes, high, self.forgotten())?;
+        if is_split {
+            // Last, so that a failed allocation leaves the directories as they are.
+            self.prepare_split(path, u64::MAX, admit)?;
+        }
+        self.update_sums(before, Sums::of(&[&low, &high], coverage));
+        if is_split {
+            self.pages.get_mut(path).split(path, [low, high]);
+            self.segments += 1;
+        } else {
+            *self.segment_mut(path) = low;
+        }
         Ok(())
     }
 
