@@ -209,21 +209,6 @@ fn absorb(other: &mut ListedEntry, entry: ListedEntry, payload: Payload) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn stamps_take_the_fewest_bits() {
-        for (span, bits) in [(2, 1), (3, 2), (4, 2), (5, 3), (16, 4), (17, 5), (255, 8)] {
-            assert_eq!(Stamps { forgotten: 0, span }.bits(), bits, "{span} slices");
-        }
-    }
-
-    #[test]
-    fn values_keep_their_first_bits() {
-        assert_eq!(resize_value(0b1011, 4, 6), 0b101100);
-        assert_eq!(resize_value(0b101100, 6, 4), 0b1011);
-        assert_eq!(resize_value(0b101101, 6, 4), 0b1011);
-        assert_eq!(resize_value(0b101010, 6, 4), 0b1011);
-    }
-
     /// Returns an entry for each value of seven bits, in five quotients.
     fn entries() -> Vec<ListedEntry> {
         let all = (1..1 << 7).map(|value| ListedEntry { quotient: value as u32 % 5, value, content: 1 + value % 4 });
