@@ -21,11 +21,16 @@ impl Table {
         /// Sets `found[i]` to true if the item of `hashes[i]` may be in the table. Never sets it to false, and looks up
         /// only the items that are not found yet.
         pub fn find_more(self: &Table, hashes: &[Hash], found: &mut [bool]) = Table::find_more_with;
-        /// Returns the number of additions of the item less the number of its removals. It is never too low, and too
-        /// high at the error rate.
-        pub fn count(self: &Table, hash: Hash) -> u64 = Table::count_with;
         /// Sets `counts[i]` to the [`count`](Table::count) of the item of `hashes[i]`.
         pub fn count_all(self: &Table, hashes: &[Hash], counts: &mut [u64]) = Table::count_all_with;
+    }
+
+    /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high at
+    /// the error rate.
+    pub fn count(&self, hash: Hash) -> u64 {
+        let mut counts = [0];
+        self.count_all(&[hash], &mut counts);
+        counts[0]
     }
 
     /// Prefetches the memory that any operation on the items reads. `hashes` has at most [`BATCH`] elements.
@@ -103,7 +108,8 @@ impl Table {
         counts.fill(0);
         let is_wanted = |_: &u64| true;
         self.for_each_run::<P, _>(hashes, counts, is_wanted, |count, segment, run, remainder| {
-            *count = self.count_in(segment, run, remainder);
+            let entries = segment.entries(run).filter(|entry| self.addressing.matches(entry.value, remainder));
+            *count = entries.fold(0, |sum: u64, entry| sum.saturating_add(entry.count));
         });
     }
 
@@ -154,19 +160,5 @@ impl Table {
             Addressing::Growing(_) => segment.any(&run, |slot| is_prefix(slot, remainder)),
             Addressing::Fixed(_) => segment.any(&run, |slot| slot == remainder.max(1)),
         }
-    }
-
-    fn count_with<P: Processor>(&self, _: P, hash: Hash) -> u64 {
-        let path = self.path(hash);
-        let segment = self.segment(path);
-        let address = segment.address(path, self.addressing.terminator());
-        segment.run::<P>(address).map_or(0, |run| self.count_in(segment, run, address.remainder))
-    }
-
-    /// Returns the sum of the counts of all entries of a run that match an item with this remainder.
-    #[inline(always)]
-    fn count_in(&self, segment: &Segment, run: Run, remainder: u64) -> u64 {
-        let entries = segment.entries(run).filter(|entry| self.addressing.matches(entry.value, remainder));
-        entries.fold(0, |sum: u64, entry| sum.saturating_add(entry.count))
     }
 }

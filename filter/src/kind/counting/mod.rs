@@ -68,21 +68,6 @@ impl<F: Figures> CountingFilter<F> {
         size_of::<CountingFilter<F>>() + self.table.allocated()
     }
 
-    /// Returns the count of an item: at least its additions minus its removals, at most `2^48`.
-    pub fn count(&self, hash: Hash) -> u64 {
-        self.table.count(hash)
-    }
-
-    /// Removes one occurrence of an item. Returns false if it has none.
-    pub fn remove(&mut self, hash: Hash) -> bool {
-        let removed = self.table.remove(hash);
-        if removed {
-            self.history = self.history.wrapping_add(hash.first);
-            self.figures.count_removal();
-        }
-        removed
-    }
-
     /// Returns numbers that change with every write.
     fn state(&self) -> (u64, u64, ItemCount, u64) {
         (self.table.slots(), self.table.occurrences(), self.table.item_count(), self.history)
@@ -241,7 +226,13 @@ where
 
     #[inline(never)]
     fn remove_hashes(&mut self, hashes: &[Hash], removed: &mut [bool]) -> Result<(), Error> {
-        removed.iter_mut().zip(hashes).for_each(|(removed, &hash)| *removed = self.remove(hash));
+        for (removed, &hash) in removed.iter_mut().zip(hashes) {
+            *removed = self.table.remove(hash);
+            if *removed {
+                self.history = self.history.wrapping_add(hash.first);
+                self.figures.count_removal();
+            }
+        }
         Ok(())
     }
 

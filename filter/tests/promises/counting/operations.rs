@@ -74,7 +74,7 @@ impl Modelled {
         assert!(found.into_iter().all(|found| found));
         let mut all = vec![u64::MAX; hashes.len()];
         self.filter.count_hashes(&hashes, &mut all).unwrap();
-        assert!(hashes.iter().zip(all).all(|(&hash, counted)| counted == counts(&self.filter).count(hash)));
+        assert!(hashes.iter().zip(all).all(|(&hash, counted)| counted == counts(&self.filter).table().count(hash)));
         let (table, occurrences) = (counts(&self.filter).table(), self.held.occurrences().count() as u64);
         assert_eq!(table.occurrences(), occurrences);
         assert!(self.filter.len() <= self.held.items().len() as u64 && self.filter.len() <= self.filter.capacity());
