@@ -58,22 +58,23 @@ impl Segment {
             *bytes = rest;
         }
         let mut counts = [0; 1 << MAX_LOG_GROUPS];
-        let mut rest = *bytes;
-        for count in &mut counts[..groups] {
-            let Some((_base, parts)) = rest.split_at_checked(base_bytes) else { return Ok(None) };
-            let Some(slots) = slots_in_upper(parts) else { return Ok(None) };
+        let mut parts = [<(&[u8], &[u8])>::default(); 1 << MAX_LOG_GROUPS];
+        for (count, parts) in counts.iter_mut().zip(&mut parts).take(groups) {
+            let Some(slots) = bytes.get(base_bytes..).and_then(slots_in_upper) else { return Ok(None) };
             let bits = PartBits::of(slots, width);
-            let Some((upper, after)) = parts.split_at_checked(bits.upper.div_ceil(8)) else { return Ok(None) };
+            let upper_bytes = base_bytes.saturating_add(bits.upper.div_ceil(8));
+            let Some((upper, after)) = bytes.split_at_checked(upper_bytes) else { return Ok(None) };
             let Some((lower, after)) = after.split_at_checked(bits.lower.div_ceil(8)) else { return Ok(None) };
             // The first bit is zero number 0, and all unused bits are clear.
-            let is_clear = upper.first().is_some_and(|first| first & 1 == 0)
+            let is_clear = upper.get(base_bytes).is_some_and(|first| first & 1 == 0)
                 && upper.last().is_none_or(|last| last & !bits.used_in_last_upper() == 0)
                 && lower.first().is_none_or(|first| first & !bits.used_in_first_lower() == 0);
             if !is_clear {
                 return Ok(None);
             }
             *count = slots;
-            rest = after;
+            *parts = (upper, lower);
+            *bytes = after;
         }
         if counts.iter().sum::<usize>() != slots as usize {
             return Ok(None);
@@ -83,11 +84,7 @@ impl Segment {
             result => result?,
         }
         self.slots = slots;
-        for (group, &slots) in counts[..groups].iter().enumerate() {
-            let parts = PartBits::of(slots, width);
-            let (upper, after) = bytes.split_at(base_bytes.saturating_add(parts.upper.div_ceil(8)));
-            let (lower, after) = after.split_at(parts.lower.div_ceil(8));
-            *bytes = after;
+        for (group, (upper, lower)) in parts[..groups].iter().enumerate() {
             let (start, end) = self.extent(group);
             let target = &mut self.bytes_mut()[start..end];
             target[..upper.len()].copy_from_slice(upper);
