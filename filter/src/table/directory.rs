@@ -52,16 +52,12 @@ impl<T: Bucket> Directory<T> {
         &mut self.slots
     }
 
-    /// Returns the slot of the bucket that a slot belongs to.
-    #[inline(always)]
-    fn owner(&self, slot: usize) -> usize {
-        let spare = self.base + self.bits - self.slots[slot].depth();
-        slot >> spare << spare
-    }
-
+    /// Returns the index of the bucket that holds a path.
     #[inline(always)]
     fn index(&self, path: Path) -> usize {
-        self.owner(bits_of(path, self.base, self.bits) as usize)
+        let slot = bits_of(path, self.base, self.bits) as usize;
+        let spare = self.base + self.bits - self.slots[slot].depth();
+        slot >> spare << spare
     }
 
     /// Returns the bucket that holds a path.

@@ -9,7 +9,6 @@ use super::entry::{Payload, Stamps};
 use super::growth::{must_double, should_shrink};
 use super::part::{END, Position, path_at};
 use super::path::Path;
-use super::segment::Run;
 use crate::arch::{Baseline, Processor, versioned};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -184,7 +183,13 @@ impl Table {
         }
         if !has_room {
             self.mark_forgotten(forgotten_after);
-            return self.make_room_in_slices::<P>(path, &run, is_crowded, progress, admit).map(|()| None);
+            // A segment that is full of forgotten slots need not grow.
+            if is_crowded && self.forget_in_segment(path) {
+                progress.dropped = true;
+            } else {
+                self.make_room::<P>(path, &run, &mut progress.may_double, admit)?;
+            }
+            return Ok(None);
         }
         let value = addressing.value(address);
         let added_coverage = addressing.coverage_of_value(segment, value);
@@ -192,23 +197,6 @@ impl Table {
         self.slots += 1;
         self.coverage.add(added_coverage);
         Ok(Some(AddOutcome::New))
-    }
-
-    /// Makes room for another slot in a run. A segment that is full of forgotten slots need not grow.
-    #[inline(always)]
-    fn make_room_in_slices<P: Processor>(
-        &mut self,
-        path: Path,
-        run: &Run,
-        is_crowded: bool,
-        progress: &mut Progress,
-        admit: Admit<'_>,
-    ) -> Result<(), Error> {
-        if is_crowded && self.forget_in_segment(path) {
-            progress.dropped = true;
-            return Ok(());
-        }
-        self.make_room::<P>(path, run, &mut progress.may_double, admit)
     }
 
     /// Drops the forgotten slots of a group. Returns true if there was one.

@@ -421,12 +421,6 @@ impl Segment {
         }
     }
 
-    /// Returns the number of further slots that an entry needs when its count rises.
-    #[inline(always)]
-    pub(super) fn more_slots(&self, from: u64, to: u64) -> usize {
-        slots_of(to, self.width()) - slots_of(from, self.width())
-    }
-
     /// Inserts a slot into a run before slot `index`. There is [room](Self::has_room) for it. `slots` is the number of
     /// slots in the run's group.
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Additions and removals of items.
 
-use super::entry::{MAX_ENTRY_COUNT, Payload};
+use super::entry::{MAX_ENTRY_COUNT, Payload, slots_of};
 use super::growth::{exceeds_load, must_double, should_shrink};
 use super::path::{Path, Prefix};
 use super::segment::Entry;
@@ -122,7 +122,7 @@ impl Table {
             if after == before {
                 return Ok(Entered::Unchanged);
             }
-            let more = segment.more_slots(before, after);
+            let more = slots_of(after, segment.width()) - slots_of(before, segment.width());
             if more > 1 {
                 return Ok(Entered::Unfit);
             }
