@@ -187,22 +187,19 @@ pub(super) fn merged(
 }
 
 /// Adds an entry. The entries from `start` on have the same quotient. If one of them has the same value, it absorbs the
-/// new entry.
+/// content of the new entry.
 fn push(entries: &mut Vec<ListedEntry>, start: usize, entry: ListedEntry, payload: Payload) {
     match entries[start..].iter_mut().find(|other| other.value == entry.value) {
-        Some(other) => absorb(other, entry, payload),
         None => entries.push(entry),
+        Some(other) => {
+            other.content = match payload {
+                Payload::Nothing => 1,
+                Payload::Count => other.content.saturating_add(entry.content).min(MAX_ENTRY_COUNT),
+                // The later slice: no item of either entry is forgotten early.
+                Payload::Slice(_) => other.content.max(entry.content),
+            };
+        }
     }
-}
-
-/// Adds the content of an entry to that of another one with the same value.
-fn absorb(other: &mut ListedEntry, entry: ListedEntry, payload: Payload) {
-    other.content = match payload {
-        Payload::Nothing => 1,
-        Payload::Count => other.content.saturating_add(entry.content).min(MAX_ENTRY_COUNT),
-        // The later slice: no item of either entry is forgotten early.
-        Payload::Slice(_) => other.content.max(entry.content),
-    };
 }
 
 #[cfg(test)]

@@ -165,15 +165,8 @@ impl Segment {
 
     /// Returns true if the entries of a quotient, of `entries` ordered by quotient, fill more than [`MAX_RUN`] slots.
     pub(in crate::table) fn has_long_run(&self, entries: &[ListedEntry]) -> bool {
-        let mut quotient = 0;
-        let mut in_run = 0;
-        let mut longest = 0;
-        for entry in entries {
-            in_run = if entry.quotient == quotient { in_run } else { 0 } + self.slots_of(entry);
-            quotient = entry.quotient;
-            longest = longest.max(in_run);
-        }
-        longest > MAX_RUN
+        let mut runs = entries.chunk_by(|one, other| one.quotient == other.quotient);
+        runs.any(|run| self.slots_for(run) > MAX_RUN)
     }
 
     pub(in crate::table) fn slots_for(&self, entries: &[ListedEntry]) -> usize {

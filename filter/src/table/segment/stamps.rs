@@ -225,10 +225,11 @@ impl Segment {
         debug_assert!(values.capacity() - values.len() >= run.len, "no room for a run");
         let bits = self.stamp_bits();
         let base = self.base_of(run.group);
-        let slots = (0..run.len).map(|index| self.slot(&run, index));
-        values.extend(slots.clone().map(|slot| slot >> bits));
-        let is_entry = |slot| slot >> bits != 0 && slices_between(base, slot, bits) < stamps.span.into();
-        slots.clone().all(is_entry)
+        (0..run.len).all(|index| {
+            let slot = self.slot(&run, index);
+            values.push(slot >> bits);
+            slot >> bits != 0 && slices_between(base, slot, bits) < stamps.span.into()
+        })
     }
 }
 
