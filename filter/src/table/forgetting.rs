@@ -193,7 +193,7 @@ impl Table {
         }
         let value = addressing.value(address);
         let added_coverage = addressing.coverage_of_value(segment, value);
-        segment.insert_stamped(&run, value, slice, in_group);
+        segment.insert_slot(&run, 0, segment.new_slot(&run, value, slice), in_group);
         self.slots += 1;
         self.coverage.add(added_coverage);
         Ok(Some(AddOutcome::New))

@@ -83,13 +83,6 @@ impl Segment {
         newest
     }
 
-    /// Adds an entry to the front of a run. There is [room](Self::has_room) for it, and the forgotten slots of its
-    /// group are [dropped](Self::forget).
-    #[inline(always)]
-    pub(in crate::table) fn insert_stamped(&mut self, run: &Run, value: u64, slice: u64, in_group: usize) {
-        self.insert_slot(run, 0, self.new_slot(run, value, slice), in_group);
-    }
-
     /// Moves an entry to another slice. The forgotten slots of its group are [dropped](Self::forget).
     pub(in crate::table) fn set_slice(&mut self, run: &Run, entry: Stamped, slice: u64) {
         let bit = self.slot_bit(run, entry.index);
@@ -104,9 +97,9 @@ impl Segment {
         value << self.stamp_bits | slice & low_bits(self.stamp_bits())
     }
 
-    /// Returns the content of a new slot of a run.
+    /// Returns the content of a new slot of a run. The forgotten slots of its group are [dropped](Self::forget).
     #[inline(always)]
-    fn new_slot(&self, run: &Run, value: u64, slice: u64) -> u64 {
+    pub(in crate::table) fn new_slot(&self, run: &Run, value: u64, slice: u64) -> u64 {
         debug_assert!(
             (1..=1 << self.stamp_bits).contains(&slice.saturating_sub(self.base_of(run.group))),
             "a stamp cannot stand for slice {slice}"
