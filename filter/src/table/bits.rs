@@ -148,21 +148,20 @@ pub(super) fn select_zero<P: Processor>(bytes: &[u8], start: usize, rank: u32) -
     if rank < zeros.count_ones() {
         return usize::from(is_later) * 64 + P::select(zeros, rank) as usize;
     }
-    select_later_zero::<P>(bytes, start, rank - zeros.count_ones())
+    select_later_zero::<P>(bytes, start, start + 2 * WORD, rank - zeros.count_ones())
 }
 
 /// Returns what [`select_zero`] returns for two ranks, the second of which is larger. Mostly, both bits are in the first
 /// three words, which are read once.
 #[inline(always)]
 pub(super) fn select_zeros<P: Processor>(bytes: &[u8], start: usize, ranks: [u32; 2]) -> [usize; 2] {
-    let Some(words) = bytes[start..].first_chunk::<{ 3 * WORD }>() else {
-        return select_later_zeros::<P>(bytes, start, ranks);
-    };
+    let wherever_they_are = || ranks.map(|rank| select_later_zero::<P>(bytes, start, start, rank));
+    let Some(words) = bytes[start..].first_chunk::<{ 3 * WORD }>() else { return wherever_they_are() };
     let zeros = |index: usize| !u64::from_le_bytes(words.as_chunks().0[index]);
     let [in_first, in_second, in_third] = [0, 1, 2].map(|index| zeros(index).count_ones());
     let before = [0, in_first, in_first + in_second];
     if before[2] + in_third <= ranks[1] {
-        return select_later_zeros::<P>(bytes, start, ranks);
+        return wherever_they_are();
     }
     ranks.map(|rank| {
         let index = usize::from(rank >= before[1]) + usize::from(rank >= before[2]);
@@ -170,17 +169,9 @@ pub(super) fn select_zeros<P: Processor>(bytes: &[u8], start: usize, ranks: [u32
     })
 }
 
-/// Does what [`select_zeros`] does, wherever the bits are.
-#[cold]
+/// Continues [`select_zero`] at byte `at`, from which on `rank` is counted.
 #[inline(never)]
-fn select_later_zeros<P: Processor>(bytes: &[u8], start: usize, ranks: [u32; 2]) -> [usize; 2] {
-    ranks.map(|rank| select_zero::<P>(bytes, start, rank))
-}
-
-/// Continues [`select_zero`] after the first two words.
-#[inline(never)]
-fn select_later_zero<P: Processor>(bytes: &[u8], start: usize, mut rank: u32) -> usize {
-    let mut at = start + 2 * WORD;
+fn select_later_zero<P: Processor>(bytes: &[u8], start: usize, mut at: usize, mut rank: u32) -> usize {
     loop {
         let zeros = !word(bytes, at);
         let count = zeros.count_ones();
