@@ -25,8 +25,8 @@ impl Table {
         pub fn count_all(self: &Table, hashes: &[Hash], counts: &mut [u64]) = Table::count_all_with;
     }
 
-    /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high at
-    /// the error rate.
+    /// Returns the number of additions of the item less the number of its removals. It is never too low, and too high
+    /// at the error rate.
     pub fn count(&self, hash: Hash) -> u64 {
         let mut counts = [0];
         self.count_all(&[hash], &mut counts);
