@@ -126,25 +126,42 @@ pub(super) fn doubled(
     let mut doubled = try_vec(entries.len() + voids)?;
     // No fingerprint is cut off, so values only become equal if they become void.
     debug_assert!(to + 1 >= from, "fingerprints of {from} bits get {to}");
-    for run in entries.chunk_by(|one, other| one.quotient == other.quotient) {
-        for bit in 0..2 {
-            let start = doubled.len();
-            let of_half = run.iter().filter(|entry| entry.value == void || entry.value >> (from - 1) == bit);
-            for &ListedEntry { quotient, value, content } in of_half {
-                let value = if value == void { new_void } else { resize_value(value & (void - 1), from - 1, to) };
-                let entry = ListedEntry { quotient: quotient << 1 | bit as u32, value, content };
-                push(&mut doubled, start, entry, payload);
+    for &ListedEntry { quotient, value, content } in entries {
+        if value == void {
+            for bit in 0..2 {
+                let entry = ListedEntry { quotient: quotient << 1 | bit, value: new_void, content };
+                insert(&mut doubled, entry, false, payload);
             }
-            // In a set, a void entry makes all others of its quotient redundant.
-            if payload == Payload::Nothing
-                && let Some(&void) = doubled[start..].iter().find(|entry| entry.value == new_void)
-            {
-                doubled.truncate(start);
-                doubled.push(void);
-            }
+        } else {
+            let bit = (value >> (from - 1)) as u32;
+            let value = resize_value(value & (void - 1), from - 1, to);
+            let entry = ListedEntry { quotient: quotient << 1 | bit, value, content };
+            insert(&mut doubled, entry, value != new_void, payload);
         }
     }
+    if payload == Payload::Nothing {
+        // In a set, a void entry makes all others of its quotient redundant. It is the first of them.
+        doubled.dedup_by(|later, first| later.quotient == first.quotient && first.value == new_void);
+    }
     Ok(doubled)
+}
+
+/// Inserts an entry after those of its quotient, or, in a set, before them if it may not be unique. The list ends with
+/// this quotient or the next one.
+#[inline(always)]
+fn insert(entries: &mut Vec<ListedEntry>, entry: ListedEntry, is_unique: bool, payload: Payload) {
+    let later = entries.iter().rev().take_while(|other| other.quotient > entry.quotient).count();
+    let end = entries.len() - later;
+    if !is_unique {
+        let start = end - entries[..end].iter().rev().take_while(|other| other.quotient == entry.quotient).count();
+        if let Some(other) = entries[start..end].iter_mut().find(|other| other.value == entry.value) {
+            absorb(other, entry, payload);
+        } else {
+            entries.insert(if payload == Payload::Nothing { start } else { end }, entry);
+        }
+        return;
+    }
+    entries.insert(end, entry);
 }
 
 /// Returns the entries of a growing segment after its quotients were halved. Each fingerprint gets a bit back from the
@@ -191,15 +208,18 @@ pub(super) fn merged(
 fn push(entries: &mut Vec<ListedEntry>, start: usize, entry: ListedEntry, payload: Payload) {
     match entries[start..].iter_mut().find(|other| other.value == entry.value) {
         None => entries.push(entry),
-        Some(other) => {
-            other.content = match payload {
-                Payload::Nothing => 1,
-                Payload::Count => other.content.saturating_add(entry.content).min(MAX_ENTRY_COUNT),
-                // The later slice: no item of either entry is forgotten early.
-                Payload::Slice(_) => other.content.max(entry.content),
-            };
-        }
+        Some(other) => absorb(other, entry, payload),
     }
+}
+
+/// Adds the content of an entry to that of another one with the same value.
+fn absorb(other: &mut ListedEntry, entry: ListedEntry, payload: Payload) {
+    other.content = match payload {
+        Payload::Nothing => 1,
+        Payload::Count => other.content.saturating_add(entry.content).min(MAX_ENTRY_COUNT),
+        // The later slice: no item of either entry is forgotten early.
+        Payload::Slice(_) => other.content.max(entry.content),
+    };
 }
 
 #[cfg(test)]
