@@ -46,9 +46,15 @@ pub(super) fn remove_all<'a>(
     if let Some(filter) = key.filter() {
         let before = Footprint::of(filter);
         let mut all = items.iter();
-        for removed in removed.chunks_mut(BATCH) {
-            let batch = filter.prepare_batch(all.by_ref());
-            filter.remove_hashes(batch.hashes(), removed).map_err(|_| Error::NotCounting)?;
+        if removed.len() == 1 {
+            // It needs no batch.
+            let hash = all.next().map(|item| filter.look_ahead(item));
+            filter.remove_hashes(hash.as_slice(), removed).map_err(|_| Error::NotCounting)?;
+        } else {
+            for removed in removed.chunks_mut(BATCH) {
+                let batch = filter.prepare_batch(all.by_ref());
+                filter.remove_hashes(batch.hashes(), removed).map_err(|_| Error::NotCounting)?;
+            }
         }
         statistics::on_change(filter, before);
         statistics::count_removals(filter, removed.iter().filter(|removed| **removed).count() as u64);
