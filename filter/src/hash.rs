@@ -93,7 +93,7 @@ impl Hasher<'_> {
 impl Hash {
     /// Returns the XXH3 hash of `item` under `seed`.
     ///
-    /// The words for most items are in registers: a look-up takes a third fewer instructions than with a [`Secret`].
+    /// The words for most items are in registers: a look-up takes a third fewer instructions than with a `Secret`.
     pub fn xxh3(item: &[u8], seed: u64) -> Hash {
         if item.len() <= SEED_ONLY_MAX {
             return xxh3_128_with_seed(item, seed).into();
