@@ -13,7 +13,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_void};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::ffi::available;
@@ -53,6 +53,26 @@ fn shift(layout: Layout) -> usize {
     if layout.align() < SERVER_ALIGN { 0 } else { SHIFT.load(Ordering::Relaxed) }
 }
 
+/// Returns the part of a new block of the server that we use for a layout; null remains null.
+///
+/// # Safety
+///
+/// The block has at least [`shift`] bytes.
+unsafe fn used_part(block: *mut c_void, layout: Layout) -> *mut u8 {
+    // SAFETY: as promised by the caller.
+    if block.is_null() { ptr::null_mut() } else { unsafe { block.byte_add(shift(layout)).cast() } }
+}
+
+/// Returns the block of the server that contains a part which we use.
+///
+/// # Safety
+///
+/// The part comes from [`used_part`] with the same layout, or from the server if the layout's [`shift`] is 0.
+unsafe fn block_of(part: *mut u8, layout: Layout) -> *mut c_void {
+    // SAFETY: as promised by the caller.
+    unsafe { part.byte_sub(shift(layout)).cast() }
+}
+
 /// The server's allocator, or the system's if there is no server.
 pub(crate) struct ServerAlloc;
 
@@ -63,59 +83,101 @@ impl ServerAlloc {
         available!(RedisModule_Alloc).is_some() && layout.align() <= SERVER_ALIGN
     }
 
-    /// Allocates from the server. `allocate` returns a block of this size, unless the server lacks the function.
-    /// Returns the part of the block that we use for the layout, or null if there is no memory.
-    fn allocate(layout: Layout, allocate: impl FnOnce(usize) -> Option<*mut c_void>) -> *mut u8 {
-        let block = if can_allocate(layout.size()) { allocate(layout.size() + shift(layout)) } else { None };
-        let Some(block) = block.and_then(NonNull::new) else { return ptr::null_mut() };
-        // SAFETY: the block has as many bytes more.
-        unsafe { block.byte_add(shift(layout)).cast().as_ptr() }
+    /// Allocates from the server if there is one, otherwise from the system. `server` returns a block with [`shift`]
+    /// more bytes. Returns null if the server cannot allocate `more` bytes.
+    fn allocate(
+        layout: Layout,
+        more: usize,
+        system: impl FnOnce() -> *mut u8,
+        server: impl FnOnce() -> Option<*mut c_void>,
+    ) -> *mut u8 {
+        if !Self::serves(layout) {
+            return system();
+        }
+        let block = if can_allocate(more) { server() } else { None };
+        // SAFETY: `server` asks for as many bytes more.
+        unsafe { used_part(block.unwrap_or(ptr::null_mut()), layout) }
     }
 }
 
 // SAFETY: memory comes from the server if there is one, else from the system, and is freed where it came from: the
 // table of functions is filled when the module is loaded, before any other code of the module runs and allocates.
 // Requests that need more than the server's alignment always go to the system.
-//
-// The provided `realloc` allocates, copies and frees: filters reallocate no large array.
 unsafe impl GlobalAlloc for ServerAlloc {
     // SAFETY: the contract is the trait's.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !Self::serves(layout) {
-            // SAFETY: as promised by the caller.
-            return unsafe { System.alloc(layout) };
-        }
-        let function = available!(RedisModule_TryAlloc).or(available!(RedisModule_Alloc));
-        // SAFETY: the server accepts any size.
-        Self::allocate(layout, |size| function.map(|allocate| unsafe { allocate(size) }))
+        let function = || available!(RedisModule_TryAlloc).or(available!(RedisModule_Alloc));
+        // SAFETY: as promised by the caller for the system; the server accepts any size.
+        let (system, server) =
+            (|| unsafe { System.alloc(layout) }, || Some(unsafe { function()?(layout.size() + shift(layout)) }));
+        Self::allocate(layout, layout.size(), system, server)
     }
 
     // SAFETY: the contract is the trait's.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if !Self::serves(layout) {
-            // SAFETY: as promised by the caller.
-            return unsafe { System.alloc_zeroed(layout) };
-        }
-        let function = available!(RedisModule_TryCalloc).or(available!(RedisModule_Calloc));
-        // `Calloc` would exit the process if a small segment of a table cannot be allocated. So it is zeroed here.
-        if available!(RedisModule_TryCalloc).is_none() && layout.size() < LARGE {
-            // SAFETY: as promised by the caller.
-            let start = unsafe { self.alloc(layout) };
-            if !start.is_null() {
-                // SAFETY: the allocation has as many bytes.
-                unsafe { start.write_bytes(0, layout.size()) };
+        let size = layout.size() + shift(layout);
+        let server = || {
+            if let Some(calloc) = available!(RedisModule_TryCalloc) {
+                // SAFETY: the server accepts any size.
+                return Some(unsafe { calloc(1, size) });
             }
-            return start;
-        }
-        // SAFETY: the server accepts any size.
-        Self::allocate(layout, |size| function.map(|allocate| unsafe { allocate(1, size) }))
+            // `Calloc` would exit the process if a small segment of a table cannot be allocated. `TryAlloc` returns
+            // null, so its memory is zeroed here.
+            if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
+                // SAFETY: the server accepts any size.
+                let start = unsafe { alloc(size) };
+                if !start.is_null() {
+                    // SAFETY: the allocation has `size` bytes.
+                    unsafe { start.write_bytes(0, size) };
+                }
+                return Some(start);
+            }
+            let calloc = available!(RedisModule_Calloc)?;
+            // SAFETY: the server accepts any size.
+            Some(unsafe { calloc(1, size) })
+        };
+        // SAFETY: as promised by the caller.
+        Self::allocate(layout, layout.size(), || unsafe { System.alloc_zeroed(layout) }, server)
+    }
+
+    // SAFETY: the contract is the trait's.
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let server = || {
+            let with_shift = size + shift(layout);
+            if let Some(realloc) = available!(RedisModule_TryRealloc) {
+                // SAFETY: `old` is the server's, by `serves`; the server accepts any size.
+                return Some(unsafe { realloc(block_of(old, layout), with_shift) });
+            }
+            // `Realloc` would exit the process if memory runs out. `TryAlloc` returns null, so small allocations are
+            // copied here.
+            if let Some(alloc) = available!(RedisModule_TryAlloc).filter(|_| size < LARGE) {
+                // SAFETY: the server accepts any size.
+                let new = unsafe { alloc(with_shift) };
+                if !new.is_null() {
+                    // SAFETY: both allocations have at least that many bytes, and the old one is the server's, by
+                    // `serves`.
+                    unsafe {
+                        used_part(new, layout).copy_from_nonoverlapping(old, size.min(layout.size()));
+                        self.dealloc(old, layout);
+                    }
+                }
+                return Some(new);
+            }
+            let realloc = available!(RedisModule_Realloc)?;
+            // SAFETY: `old` is the server's, by `serves`; the server accepts any size.
+            Some(unsafe { realloc(block_of(old, layout), with_shift) })
+        };
+        // A growing realloc may need both blocks at once.
+        let more = if size > layout.size() { size } else { 0 };
+        // SAFETY: as promised by the caller.
+        Self::allocate(layout, more, || unsafe { System.realloc(old, layout, size) }, server)
     }
 
     // SAFETY: the contract is the trait's.
     unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
         match available!(RedisModule_Free) {
-            // SAFETY: `old` is the server's, by `serves`. Its block starts that many bytes before it.
-            Some(free) if Self::serves(layout) => unsafe { free(old.byte_sub(shift(layout)).cast()) },
+            // SAFETY: `old` is the server's, by `serves`.
+            Some(free) if Self::serves(layout) => unsafe { free(block_of(old, layout)) },
             // SAFETY: as promised by the caller.
             _ => unsafe { System.dealloc(old, layout) },
         }
