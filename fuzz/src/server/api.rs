@@ -38,6 +38,7 @@ pub(super) const LATER: &[&str] = &[
     "RedisModule_SetAbsExpire",
     "RedisModule_TryAlloc",
     "RedisModule_TryCalloc",
+    "RedisModule_TryRealloc",
 ];
 
 pub(super) unsafe extern "C" fn get_api(name: *const c_char, place: *mut c_void) -> c_int {
@@ -114,6 +115,7 @@ functions! {
     RedisModule_ModuleTypeSetValue: module_type_set_value,
     RedisModule_NotifyKeyspaceEvent: notify_keyspace_event,
     RedisModule_OpenKey: open_key,
+    RedisModule_Realloc: realloc,
     RedisModule_RegisterCommandFilter: register_command_filter,
     RedisModule_RegisterEnumConfig: register_enum_config,
     RedisModule_RegisterInfoFunc: register_info_func,
@@ -144,6 +146,7 @@ functions! {
     RedisModule_StringToLongLong: string_to_long_long,
     RedisModule_TryAlloc: alloc,
     RedisModule_TryCalloc: try_calloc,
+    RedisModule_TryRealloc: realloc,
     RedisModule_WrongArity: wrong_arity,
 }
 // Rust cannot define variadic functions. These functions have fixed arguments, those that the module passes. On Linux,

@@ -36,6 +36,11 @@ pub(super) unsafe extern "C" fn try_calloc(count: usize, size: usize) -> *mut c_
     if OUT_OF_MEMORY.get() { ptr::null_mut() } else { unsafe { libc::calloc(count, size) } }
 }
 
+pub(super) unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
+    // SAFETY: `old` was allocated here.
+    unsafe { libc::realloc(old, bytes) }
+}
+
 pub(super) unsafe extern "C" fn free(old: *mut c_void) {
     // SAFETY: `old` was allocated here.
     unsafe { libc::free(old) }
