@@ -106,50 +106,19 @@ impl Addition<'_> {
         stored: &mut [bool],
         rejected: &mut [bool],
     ) -> (usize, Option<Error>) {
+        let options = InsertOptions { is_replay: ctx.is_replicated_or_loading(), ..self.on_duplicate.into() };
         if self.items.len() == 1 {
             let hash = [filter.look_ahead(self.items.at(0).bytes())];
-            return self.insert_hashes(ctx, filter, &hash, stored, rejected);
+            return insert_hashes(ctx, filter, &hash, stored, rejected, &options);
         }
         let mut next = 0;
         for items in self.items.chunks(BATCH) {
             let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
             let (stored, rejected) = (&mut stored[next..], &mut rejected[next..]);
-            let (handled, failure) = self.insert_hashes(ctx, filter, batch.hashes(), stored, rejected);
+            let (handled, failure) = insert_hashes(ctx, filter, batch.hashes(), stored, rejected, &options);
             next += handled;
             if failure.is_some() {
                 return (next, failure);
-            }
-        }
-        (next, None)
-    }
-
-    /// Inserts items, given by their hashes, as [`run`](Self::run) does. An item for which the filter is full does not
-    /// end this, so that the others are hashed only once.
-    #[inline(always)]
-    fn insert_hashes(
-        &self,
-        ctx: &Context,
-        filter: &mut Filter,
-        hashes: &[Hash],
-        stored: &mut [bool],
-        rejected: &mut [bool],
-    ) -> (usize, Option<Error>) {
-        let options = InsertOptions { is_replay: ctx.is_replicated_or_loading(), ..self.on_duplicate.into() };
-        let mut next = 0;
-        while next < hashes.len() {
-            let (handled, failure) = insert_batch(ctx, filter, &hashes[next..], &mut stored[next..], &mut [], &options);
-            next += handled;
-            match failure {
-                None => {}
-                Some(Error::Full) => {
-                    (stored[next], rejected[next]) = (false, true);
-                    next += 1;
-                }
-                Some(error) => {
-                    stored[next..].fill(false);
-                    let error = if error == Error::CannotGrow { Error::MaxExpansions } else { error };
-                    return (next, Some(error));
-                }
             }
         }
         (next, None)
@@ -168,4 +137,35 @@ impl Addition<'_> {
         let items = Arguments::new(self.args, self.items);
         replicate(ctx, &Replay::copies(self.args.at(1), &[nocreate.as_arg()]), items, &Changed::Flagged(stored))
     }
+}
+
+/// Inserts items, given by their hashes, as [`Addition::run`] does. An item for which the filter is full does not
+/// end this, so that the others are hashed only once.
+#[inline(always)]
+fn insert_hashes(
+    ctx: &Context,
+    filter: &mut Filter,
+    hashes: &[Hash],
+    stored: &mut [bool],
+    rejected: &mut [bool],
+    options: &InsertOptions,
+) -> (usize, Option<Error>) {
+    let mut next = 0;
+    while next < hashes.len() {
+        let (handled, failure) = insert_batch(ctx, filter, &hashes[next..], &mut stored[next..], &mut [], options);
+        next += handled;
+        match failure {
+            None => {}
+            Some(Error::Full) => {
+                (stored[next], rejected[next]) = (false, true);
+                next += 1;
+            }
+            Some(error) => {
+                stored[next..].fill(false);
+                let error = if error == Error::CannotGrow { Error::MaxExpansions } else { error };
+                return (next, Some(error));
+            }
+        }
+    }
+    (next, None)
 }
