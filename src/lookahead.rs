@@ -14,9 +14,9 @@
 //! freed or moved is forgotten first, also when a background thread frees it.
 //!
 //! For a pipelined BF.EXISTS on a filter of 10^8 items, this reduces the look-up from 390 to 160 ns, and the server's
-//! processor time per command from 880 to 770 ns. Each other command pays some 70 instructions, of which 25 are ours,
-//! and another 20 if it has three arguments: 8 to 26 ns. So the command filter is only registered while enough
-//! commands are ours: handlers count those on large filters, and five times a second, this module compares them with the
+//! processor time per command from 880 to 770 ns. Every other command pays about 70 instructions, 25 of them ours, and
+//! 20 more if it has three arguments. This takes 8 to 26 ns. So the command filter is only registered while enough
+//! commands are ours. Handlers count those on large filters. Five times a second, this module compares them with the
 //! number of all commands, which INFO has. Until a large filter is used, this costs nothing.
 
 use std::ptr;

@@ -4,7 +4,7 @@
 //! those about native filters as far as two filters with different bits can agree. [`differences`] lists the intended
 //! differences between replies. Each has a test that shows both sides.
 //!
-//! RedisBloom's library is only to be had for x86-64.
+//! RedisBloom's library exists for x86-64 only.
 #![cfg(target_arch = "x86_64")]
 
 mod compare;

@@ -50,7 +50,7 @@ impl<P: Probes> Layer for BitLayer<P> {
     }
 }
 
-/// What the layers of a chain have in common, with the encoding of the chain.
+/// The parameters that all layers of a chain share, and the encoding of the chain.
 pub(super) trait ChainFormat: Sized {
     type Layer: Layer;
 

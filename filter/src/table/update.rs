@@ -81,7 +81,7 @@ impl Table {
         Ok(entered == Entered::New)
     }
 
-    /// Adds `count` occurrences of an item of which a prefix is known. Leaves it to the caller to count them.
+    /// Adds `count` occurrences of an item of which a prefix is known. The caller counts them.
     ///
     /// # Errors
     ///
