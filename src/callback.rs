@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use redis_module::raw;
 
 use crate::family::{Family, Verb};
-use crate::ffi::{OK, available, call};
+use crate::ffi::{OK, RawContext, RawString, available, call};
 use crate::rejection;
 use crate::reply_error::Error;
 use crate::server::{Args, Arity, Context, Keyspace, Server};
@@ -66,12 +66,7 @@ impl Route {
 /// # Safety
 ///
 /// `ctx`, `argv` and `argc` must be the arguments with which the server called the command.
-pub(crate) unsafe fn dispatch(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
-    route: &Route,
-) -> c_int {
+pub(crate) unsafe fn dispatch(ctx: RawContext, argv: *mut RawString, argc: c_int, route: &Route) -> c_int {
     // SAFETY: the server hands over `argc` strings, the command's name first, which live for the time of the call. No
     // value of a key is borrowed at this point.
     let (context, keyspace, args) =
@@ -105,8 +100,8 @@ pub(crate) const OTHER_KEY_FLAGS: c_int = (raw::REDISMODULE_CMD_KEY_RO | raw::RE
 ///
 /// `ctx`, `argv` and `argc` must be the arguments with which the server called the command.
 pub(crate) unsafe fn answer_getkeys(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
+    ctx: RawContext,
+    argv: *mut RawString,
     argc: c_int,
     first_flags: c_int,
     others: fn(Args) -> Range<usize>,

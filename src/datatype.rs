@@ -20,7 +20,7 @@ use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
 use crate::configuration;
 use crate::family::{BLOOM, CUCKOO, Family, Verb};
-use crate::ffi::{FAILED, OK, call};
+use crate::ffi::{FAILED, OK, RawString, call};
 use crate::lookahead;
 use crate::names::{named, names};
 use crate::reply_error::{Error, Limit};
@@ -202,7 +202,7 @@ unsafe extern "C" fn rdb_save(rdb: *mut raw::RedisModuleIO, value: *mut c_void) 
     save_or_exit(c"rdb_save", || codec::write_rdb(filter, &mut file).is_ok());
 }
 
-unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
+unsafe extern "C" fn aof_rewrite(aof: *mut raw::RedisModuleIO, key: RawString, value: *mut c_void) {
     // SAFETY: the server hands over a file, the key's name and one of our values for the time of the call.
     let (mut file, key, filter) = unsafe { (Io::new(aof), Arg::new(key), filter(value)) };
     save_or_exit(c"aof_rewrite", || {
@@ -294,18 +294,14 @@ pub(crate) unsafe extern "C" fn free(value: *mut c_void) {
 /// Returns the work of freeing a filter in the server's unit, allocations. The system takes time to get back the pages
 /// of a large allocation, so each 64 KiB counts as one. Filters from 4 MiB on are therefore freed in the background. A
 /// table has one allocation for each segment.
-unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+unsafe extern "C" fn free_effort(_key: RawString, value: *const c_void) -> usize {
     const UNIT: usize = 64 << 10;
     // SAFETY: the server hands over one of our values for the time of the call.
     let filter = unsafe { filter(value) };
     catch_panic(c"free_effort", 1, || filter.num_allocations() + filter.memory_usage() / UNIT)
 }
 
-unsafe extern "C" fn copy(
-    _from: *mut raw::RedisModuleString,
-    _to: *mut raw::RedisModuleString,
-    value: *const c_void,
-) -> *mut c_void {
+unsafe extern "C" fn copy(_from: RawString, _to: RawString, value: *const c_void) -> *mut c_void {
     // SAFETY: the server hands over one of our values for the time of the call.
     let filter = unsafe { filter(value) };
     catch_panic(c"copy", ptr::null_mut(), || {
@@ -322,11 +318,7 @@ unsafe extern "C" fn copy(
 /// Moves the allocations of a filter to where the server's defragmenter wants them. Only small allocations move, since
 /// large ones have their own pages. A table has many allocations, so this checks now and then whether to stop and
 /// continue in a later call.
-unsafe extern "C" fn defrag(
-    ctx: *mut raw::RedisModuleDefragCtx,
-    _key: *mut raw::RedisModuleString,
-    value: *mut *mut c_void,
-) -> c_int {
+unsafe extern "C" fn defrag(ctx: *mut raw::RedisModuleDefragCtx, _key: RawString, value: *mut *mut c_void) -> c_int {
     catch_panic(c"defrag", 0, || {
         if !configuration::is_defragmented() {
             return 0;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use redis_module::raw;
 
 use crate::callback::catch_panic;
-use crate::ffi::{available, call};
+use crate::ffi::{RawContext, available, call};
 use crate::server::{Context, clock};
 use crate::{lookahead, written_prefix};
 
@@ -29,7 +29,7 @@ pub(crate) fn register(ctx: &Context) {
 /// # Safety
 ///
 /// Only the server may call this.
-unsafe extern "C" fn on_cron(ctx: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, _: u64, _: *mut c_void) {
+unsafe extern "C" fn on_cron(ctx: RawContext, _: raw::RedisModuleEvent, _: u64, _: *mut c_void) {
     catch_panic(c"on_cron", (), || {
         clock::forget_stored_time();
         // SAFETY: the server hands over a context for the time of the call, and is not passing a command to filters.
@@ -38,6 +38,6 @@ unsafe extern "C" fn on_cron(ctx: *mut raw::RedisModuleCtx, _: raw::RedisModuleE
 }
 
 /// Follows the server as it begins to load data, or ends.
-extern "C" fn on_loading(_: *mut raw::RedisModuleCtx, _: raw::RedisModuleEvent, part: u64, _: *mut c_void) {
+extern "C" fn on_loading(_: RawContext, _: raw::RedisModuleEvent, part: u64, _: *mut c_void) {
     catch_panic(c"on_loading", (), || written_prefix::on_loading(part));
 }

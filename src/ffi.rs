@@ -37,6 +37,11 @@ pub(crate) fn missing(function: &str) -> ! {
     panic!("this server does not have {function}")
 }
 
+/// The server's context of a call.
+pub(crate) type RawContext = *mut raw::RedisModuleCtx;
+/// A string of the server.
+pub(crate) type RawString = *mut raw::RedisModuleString;
+
 /// The status of success, which the server's functions and ours return.
 pub(crate) const OK: c_int = raw::REDISMODULE_OK as c_int;
 /// The status of failure.

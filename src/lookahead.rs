@@ -29,6 +29,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::callback::catch_panic;
 use crate::configuration::{self, Lookahead};
 use crate::family;
+use crate::ffi::RawContext;
 use crate::server::{Arg, CommandFilter, Context, FilteredCommand, Server, feature};
 use crate::statistics::Figures;
 use oxbloom_filter::Filter;
@@ -149,7 +150,7 @@ fn mode() -> Lookahead {
 /// # Safety
 ///
 /// The context must be alive, and the server must not be passing a command to its filters.
-pub(crate) unsafe fn decide(ctx: *mut raw::RedisModuleCtx) {
+pub(crate) unsafe fn decide(ctx: RawContext) {
     let is_registered = FILTER.is_registered();
     let should_be = match mode() {
         Lookahead::Off => false,

@@ -9,15 +9,21 @@ use redis_module::raw;
 
 use crate::callback::{OTHER_KEY_FLAGS, Route};
 use crate::family::{Dialect, Family};
-use crate::ffi::{OK, call};
+use crate::ffi::{OK, RawContext, RawString, call};
 use crate::names::{named, names};
 use crate::reply_error::Error;
-use crate::server::{Arg, Args, Context, feature};
+use crate::server::{Arg, Args, Arity, Context, feature};
 
-/// The declaration of a command.
+// The complexities that several commands have.
+pub(super) const CHUNK_SIZE: &CStr = c"O(N), where N is the size of the chunk";
+pub(super) const EACH_ITEM: &CStr = c"O(N), where N is the number of items";
+pub(super) const EACH_ITEM_AND_LAYER: &CStr =
+    c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers";
+pub(super) const EACH_LAYER: &CStr = c"O(1), or O(L) for a classic filter of L layers";
+
 pub(super) struct Command {
     pub route: Route,
-    pub callback: unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int,
+    pub callback: unsafe extern "C" fn(RawContext, *mut RawString, c_int) -> c_int,
     pub keys: Keys,
     pub access: Access,
     pub summary: &'static CStr,
@@ -36,26 +42,26 @@ macro_rules! command {
             arity: $arity,
             handler: $handler,
         };
-        unsafe extern "C" fn callback(
-            ctx: *mut redis_module::raw::RedisModuleCtx,
-            argv: *mut *mut redis_module::raw::RedisModuleString,
-            argc: std::ffi::c_int,
-        ) -> std::ffi::c_int {
+        use $crate::ffi::{OK, RawContext, RawString};
+        unsafe extern "C" fn callback(ctx: RawContext, argv: *mut RawString, argc: std::ffi::c_int) -> std::ffi::c_int {
             // SAFETY: these are the arguments with which the server called this command.
             unsafe {
                 if let Some(others) = Keys::others($keys)
                     && $crate::callback::answer_getkeys(ctx, argv, argc, Access::key_flags($access), others)
                 {
-                    return $crate::ffi::OK;
+                    return OK;
                 }
                 $crate::callback::dispatch(ctx, argv, argc, &ROUTE)
             }
         }
         Command { route: ROUTE, callback, keys: $keys, access: $access, $($field)* }
     }};
-    // A command whose only argument is the key.
-    ($verb:ident, $handler:expr, $arity:expr, $access:expr, summary: $summary:expr, complexity: $complexity:expr,) => {
-        command! { $verb, $handler, $arity, $access, summary: $summary, complexity: $complexity, arguments: Vec::new }
+    // A command whose arguments after the key are items.
+    ($verb:ident, $handler:expr, $arity:expr, $access:expr, complexity: $complexity:expr, summary: $summary:expr,) => {
+        command! {
+            $verb, $handler, $arity, $access, complexity: $complexity, summary: $summary,
+            arguments: Argument::items_of($arity)
+        }
     };
     ($verb:ident, $handler:expr, $arity:expr, $access:expr, $($field:tt)*) => {
         command! { $verb, $handler, $arity, keys: Keys::One, $access, $($field)* }
@@ -196,7 +202,16 @@ impl Argument {
     }
 
     pub(super) const fn items(token: Option<&'static CStr>) -> Argument {
-        Argument { name: c"item", kind: ArgumentKind::String, token, optional: false, multiple: true }
+        Argument { token, multiple: true, ..Argument::required(c"item", ArgumentKind::String) }
+    }
+
+    /// Returns the arguments of a command that only takes a key and items, as many as its arity says.
+    pub(super) const fn items_of(arity: Arity) -> fn() -> Vec<Argument> {
+        match arity.max {
+            2 => Vec::new,
+            3 => || vec![Argument::required(c"item", ArgumentKind::String)],
+            _ => || vec![Argument::items(None)],
+        }
     }
 
     /// Returns true if the argument starts with this token, which may be that of an alternative.

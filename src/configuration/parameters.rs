@@ -13,7 +13,7 @@ use redis_module::raw;
 use super::all;
 use super::setting::{Setting, Values};
 use crate::callback::catch_panic;
-use crate::ffi::{FAILED, OK, call};
+use crate::ffi::{FAILED, OK, RawString, call};
 use crate::names::names;
 use crate::server::{Arg, Context, OwnedString, Server, feature};
 
@@ -154,7 +154,7 @@ unsafe extern "C" fn set_number<const IS_VALKEY: bool>(
     _name: *const c_char,
     value: c_longlong,
     private: *mut c_void,
-    error: *mut *mut raw::RedisModuleString,
+    error: *mut RawString,
 ) -> c_int {
     catch_panic(c"set_number", FAILED, || {
         // SAFETY: the server returns what `register` handed over.
@@ -175,12 +175,7 @@ unsafe extern "C" fn get_word(_name: *const c_char, private: *mut c_void) -> c_i
     unsafe { setting(private) }.get() as c_int
 }
 
-unsafe extern "C" fn set_word(
-    _name: *const c_char,
-    index: c_int,
-    private: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
-) -> c_int {
+unsafe extern "C" fn set_word(_: *const c_char, index: c_int, private: *mut c_void, _: *mut RawString) -> c_int {
     // SAFETY: the server returns what `register` handed over. It has checked that the index is a registered one.
     unsafe { setting(private) }.set(index.into());
     OK
@@ -189,10 +184,7 @@ unsafe extern "C" fn set_word(
 /// The string that was last returned to CONFIG GET. The server borrows it, so it lives until the next call.
 static SHOWN: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
 
-unsafe extern "C" fn get_fraction<const IS_VALKEY: bool>(
-    _name: *const c_char,
-    private: *mut c_void,
-) -> *mut raw::RedisModuleString {
+unsafe extern "C" fn get_fraction<const IS_VALKEY: bool>(_name: *const c_char, private: *mut c_void) -> RawString {
     catch_panic(c"get_fraction", ptr::null_mut(), || {
         // SAFETY: the server returns what `register` handed over.
         let setting = unsafe { setting(private) };
@@ -209,9 +201,9 @@ unsafe extern "C" fn get_fraction<const IS_VALKEY: bool>(
 
 unsafe extern "C" fn set_fraction<const IS_VALKEY: bool>(
     _name: *const c_char,
-    value: *mut raw::RedisModuleString,
+    value: RawString,
     private: *mut c_void,
-    error: *mut *mut raw::RedisModuleString,
+    error: *mut RawString,
 ) -> c_int {
     catch_panic(c"set_fraction", FAILED, || {
         // SAFETY: the server hands over a live string for the time of the call, and returns what `register` handed
@@ -229,7 +221,7 @@ unsafe extern "C" fn set_fraction<const IS_VALKEY: bool>(
 /// # Safety
 ///
 /// `error` must be a place for a message.
-unsafe fn status(result: Result<(), String>, error: *mut *mut raw::RedisModuleString) -> c_int {
+unsafe fn status(result: Result<(), String>, error: *mut RawString) -> c_int {
     let Err(message) = result else { return OK };
     let message = Server::without_context().string(message.as_bytes()).into_raw();
     // SAFETY: as promised by the caller.

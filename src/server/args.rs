@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use redis_module::raw;
 
-use crate::ffi::{OK, call};
+use crate::ffi::{OK, RawString, call};
 
 /// The arguments of a command. The first is its name.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ impl<'a> Args<'a> {
     /// # Safety
     ///
     /// `argv` must point to `argc` strings that stay alive, and unchanged, for `'a`.
-    pub(crate) unsafe fn new(argv: *mut *mut raw::RedisModuleString, argc: c_int) -> Args<'a> {
+    pub(crate) unsafe fn new(argv: *mut RawString, argc: c_int) -> Args<'a> {
         match usize::try_from(argc) {
             // SAFETY: as promised by the caller; an `Arg` is a pointer to a string.
             Ok(count @ 1..) if !argv.is_null() => Args(unsafe { std::slice::from_raw_parts(argv.cast(), count) }),
@@ -99,7 +99,7 @@ impl Arity {
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Arg<'a> {
-    string: *mut raw::RedisModuleString,
+    string: RawString,
     lifetime: PhantomData<&'a raw::RedisModuleString>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Arg<'a> {
     /// # Safety
     ///
     /// `string` must stay alive, and unchanged, for `'a`.
-    pub(crate) unsafe fn new(string: *mut raw::RedisModuleString) -> Arg<'a> {
+    pub(crate) unsafe fn new(string: RawString) -> Arg<'a> {
         Arg { string, lifetime: PhantomData }
     }
 
@@ -175,7 +175,7 @@ impl<'a> Arg<'a> {
         str::from_utf8(self.bytes()).ok()?.parse().ok()
     }
 
-    pub(crate) fn as_raw(self) -> *mut raw::RedisModuleString {
+    pub(crate) fn as_raw(self) -> RawString {
         self.string
     }
 }

@@ -9,14 +9,14 @@ use redis_module::raw;
 use super::args::Arg;
 use super::context::Context;
 use super::key::Keyspace;
-use crate::ffi::call;
+use crate::ffi::{RawString, call};
 
 impl Keyspace<'_> {
     /// Runs a command with these arguments, and replicates it if it is one of the server that changes a key.
     /// Permissions of the client are not checked. Returns `None` if there is no such command, or the server cannot run
     /// it.
     pub(crate) fn call(&mut self, ctx: &Context, command: &CStr, arguments: &[Arg]) -> Option<CallReply> {
-        let strings = arguments.as_ptr().cast::<*mut raw::RedisModuleString>();
+        let strings = arguments.as_ptr().cast::<RawString>();
         // SAFETY: the arguments match the format, an array of strings with its length. All are alive, and an `Arg` is a
         // pointer to a string. The command may do anything to any key: all keys are closed.
         let reply = unsafe {

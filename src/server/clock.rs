@@ -12,10 +12,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use redis_module::raw;
-
 use super::context::Context;
-use crate::ffi::{available, call};
+use crate::ffi::{RawContext, available, call};
 
 thread_local! {
     /// The time of the running script or transaction, in milliseconds since 1970. All commands run on one thread.
@@ -68,6 +66,6 @@ pub(crate) fn forget_stored_time() {
     STORED.set(None);
 }
 
-extern "C" fn clear_stored(_ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+extern "C" fn clear_stored(_ctx: RawContext, _data: *mut c_void) {
     forget_stored_time();
 }

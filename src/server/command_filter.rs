@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use redis_module::raw;
 
 use super::args::Arg;
-use crate::ffi::call;
+use crate::ffi::{RawContext, call};
 
 /// A command filter that can be registered and unregistered.
 pub(crate) struct CommandFilter {
@@ -33,7 +33,7 @@ impl CommandFilter {
     /// # Safety
     ///
     /// `ctx` must be alive.
-    pub(crate) unsafe fn register(&self, ctx: *mut raw::RedisModuleCtx) {
+    pub(crate) unsafe fn register(&self, ctx: RawContext) {
         if !self.is_registered() {
             // SAFETY: as promised by the caller; the callback has the type that the server expects.
             let handle = unsafe { call!(RedisModule_RegisterCommandFilter(ctx, Some(self.callback), 0)) };
@@ -46,7 +46,7 @@ impl CommandFilter {
     /// # Safety
     ///
     /// `ctx` must be alive. The server must not be passing a command to its filters: it walks through a list of them.
-    pub(crate) unsafe fn unregister(&self, ctx: *mut raw::RedisModuleCtx) {
+    pub(crate) unsafe fn unregister(&self, ctx: RawContext) {
         let handle = self.handle.swap(ptr::null_mut(), Ordering::Relaxed);
         if !handle.is_null() {
             // SAFETY: as promised by the caller; the server returned the handle when the filter was registered.

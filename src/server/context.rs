@@ -12,7 +12,7 @@ use redis_module::raw;
 use super::args::Arg;
 use super::feature;
 use crate::family::{Dialect, Family, Verb};
-use crate::ffi::{OK, available, call};
+use crate::ffi::{OK, RawContext, RawString, available, call};
 
 /// The server's log, state and limits, for any code.
 ///
@@ -20,7 +20,7 @@ use crate::ffi::{OK, available, call};
 /// `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct Server<'a> {
-    ctx: *mut raw::RedisModuleCtx,
+    ctx: RawContext,
     lifetime: PhantomData<&'a raw::RedisModuleCtx>,
 }
 
@@ -193,16 +193,15 @@ impl Context<'_> {
     /// `ctx` must be a context that the server handed to a command or to the function that loads the module, and that
     /// lives for the wrapper's lifetime.
     #[inline]
-    pub(crate) unsafe fn new(ctx: *mut raw::RedisModuleCtx, family: &'static Family) -> Self {
+    pub(crate) unsafe fn new(ctx: RawContext, family: &'static Family) -> Self {
         Context { server: Server { ctx, lifetime: PhantomData }, family, pending_replies: Cell::new(1) }
     }
 
     #[inline]
-    pub(crate) fn as_raw(&self) -> *mut raw::RedisModuleCtx {
+    pub(crate) fn as_raw(&self) -> RawContext {
         self.server.ctx
     }
 
-    /// Returns the dialect of the replies.
     #[inline]
     pub(crate) fn dialect(&self) -> Dialect {
         self.family.dialect()
@@ -215,7 +214,7 @@ impl Context<'_> {
 
     /// Sends any `command key arguments…` to replicas and the append-only file.
     pub(crate) fn replicate_command(&self, command: &CStr, key: Arg, arguments: &[Arg]) {
-        let (strings, count) = (arguments.as_ptr().cast::<*mut raw::RedisModuleString>(), arguments.len());
+        let (strings, count) = (arguments.as_ptr().cast::<RawString>(), arguments.len());
         let (command, format, key) = (command.as_ptr(), c"sv".as_ptr(), key.as_raw());
         // SAFETY: the arguments match the format: a string, and an array of strings with its length. All are alive, and
         // an `Arg` is a pointer to a string.
@@ -312,7 +311,7 @@ impl Context<'_> {
 }
 
 /// A string of the server that is ours. It is freed when dropped.
-pub(crate) struct OwnedString(*mut raw::RedisModuleString);
+pub(crate) struct OwnedString(RawString);
 
 impl OwnedString {
     pub(crate) fn as_arg(&self) -> Arg<'_> {
@@ -321,7 +320,7 @@ impl OwnedString {
     }
 
     /// Returns the string, which the caller must free.
-    pub(crate) fn into_raw(self) -> *mut raw::RedisModuleString {
+    pub(crate) fn into_raw(self) -> RawString {
         ManuallyDrop::new(self).0
     }
 
@@ -330,7 +329,7 @@ impl OwnedString {
     /// # Safety
     ///
     /// Nobody else may free `string`.
-    pub(crate) unsafe fn from_raw(string: *mut raw::RedisModuleString) -> OwnedString {
+    pub(crate) unsafe fn from_raw(string: RawString) -> OwnedString {
         OwnedString(string)
     }
 }

@@ -10,7 +10,7 @@ use redis_module::raw;
 use super::args::Arg;
 use super::context::{OwnedString, Server};
 use crate::allocation::can_allocate;
-use crate::ffi::call;
+use crate::ffi::{RawString, call};
 use oxbloom_filter::DecodeError;
 use oxbloom_filter::internals::Bytes;
 use oxbloom_filter::internals::codec::{Sink, Source, chunk};
@@ -65,7 +65,7 @@ impl Io<'_> {
     pub(crate) fn write_command(&mut self, command: &CStr, key: Arg, arguments: &[&[u8]]) {
         let owned: Vec<_> = arguments.iter().map(|bytes| Server::without_context().string(bytes)).collect();
         let arguments: Vec<_> = owned.iter().map(OwnedString::as_arg).collect();
-        let (strings, count) = (arguments.as_ptr().cast::<*mut raw::RedisModuleString>(), arguments.len());
+        let (strings, count) = (arguments.as_ptr().cast::<RawString>(), arguments.len());
         let (command, format, key) = (command.as_ptr(), c"sv".as_ptr(), key.as_raw());
         // SAFETY: the file is open, and the arguments match the format: a string, and an array of strings with its
         // length. All are alive, and an `Arg` is a pointer to a string.

@@ -2,16 +2,14 @@
 
 use std::ffi::{CStr, c_int, c_long};
 
-use redis_module::raw;
-
 use super::args::Args;
 use super::context::Context;
 use super::feature;
 use crate::family::Dialect;
-use crate::ffi::{available, call};
+use crate::ffi::{RawContext, available, call};
 use crate::reply_error::Error;
 
-type ReplyWithBool = unsafe extern "C" fn(*mut raw::RedisModuleCtx, c_int) -> c_int;
+type ReplyWithBool = unsafe extern "C" fn(RawContext, c_int) -> c_int;
 
 impl Context<'_> {
     pub(crate) fn reply_ok(&self) {

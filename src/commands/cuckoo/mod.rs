@@ -20,7 +20,9 @@ mod options;
 mod rebuilding;
 mod redisbloom;
 
-use super::declaration::{Access, Argument, ArgumentKind, Command, Keys, command};
+use super::declaration::{
+    Access, Argument, ArgumentKind, CHUNK_SIZE, Command, EACH_ITEM_AND_LAYER, EACH_LAYER, Keys, command,
+};
 use super::import::{self, Imported};
 use super::items::ITEMS;
 use super::{counting, option_row, query};
@@ -42,8 +44,8 @@ static IMPORTED: Imported = Imported {
 pub(super) static COMMANDS: &[Command] = &[
     command! {
         Reserve, creation::reserve, Arity::at_least(3), Access::Update,
-        summary: c"Creates an empty cuckoo filter.",
         complexity: c"O(1); the memory is zeroed when it is first used",
+        summary: c"Creates an empty cuckoo filter.",
         arguments: || {
             let capacity = Argument::required(c"capacity", ArgumentKind::Integer);
             [capacity].into_iter().chain(option_row::arguments(OPTIONS, Verb::Reserve)).collect()
@@ -51,82 +53,69 @@ pub(super) static COMMANDS: &[Command] = &[
     },
     command! {
         Add, |ctx, keyspace, args| add::add(ctx, keyspace, args, OnDuplicate::Count), Arity::exactly(3), Access::Insert,
-        summary: c"Adds an item to a cuckoo filter, once more if it is there. Creates the filter with default settings if the key does not exist.",
         complexity: c"O(1), or O(L+I) for a classic filter of L layers and I iterations",
-        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
+        summary: c"Adds an item to a cuckoo filter, once more if it is there. Creates the filter with default settings if the key does not exist.",
     },
     command! {
         Addnx, |ctx, keyspace, args| add::add(ctx, keyspace, args, OnDuplicate::Skip), Arity::exactly(3), Access::Insert,
-        summary: c"Adds an item to a cuckoo filter, unless it is probably there. Creates the filter with default settings if the key does not exist.",
         complexity: c"O(1), or O(L+I) for a classic filter of L layers and I iterations",
-        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
+        summary: c"Adds an item to a cuckoo filter, unless it is probably there. Creates the filter with default settings if the key does not exist.",
     },
     command! {
         Insert, |ctx, keyspace, args| add::insert(ctx, keyspace, args, OnDuplicate::Count), Arity::at_least(4), Access::Insert,
-        summary: c"Adds items to a cuckoo filter, once more if they are there. Creates the filter if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*(L+I)) for a classic filter of L layers and I iterations",
+        summary: c"Adds items to a cuckoo filter, once more if they are there. Creates the filter if the key does not exist.",
         arguments: || option_row::arguments(OPTIONS, Verb::Insert).chain([ITEMS]).collect(),
     },
     command! {
         Insertnx, |ctx, keyspace, args| add::insert(ctx, keyspace, args, OnDuplicate::Skip), Arity::at_least(4), Access::Insert,
-        summary: c"Adds items to a cuckoo filter, unless they are probably there. Creates the filter if the key does not exist.",
         complexity: c"O(N), where N is the number of items, or O(N*(L+I)) for a classic filter of L layers and I iterations",
+        summary: c"Adds items to a cuckoo filter, unless they are probably there. Creates the filter if the key does not exist.",
         arguments: || option_row::arguments(OPTIONS, Verb::Insert).chain([ITEMS]).collect(),
     },
     command! {
-        Exists, query::exists, Arity::exactly(3), Access::Read,
+        Exists, query::exists, Arity::exactly(3), Access::Read, complexity: EACH_LAYER,
         summary: c"Tells whether an item is probably in a cuckoo filter, or certainly not.",
-        complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
-        Mexists, query::mexists, Arity::at_least(3), Access::Read,
+        Mexists, query::mexists, Arity::at_least(3), Access::Read, complexity: EACH_ITEM_AND_LAYER,
         summary: c"Tells for each item whether it is probably in a cuckoo filter, or certainly not.",
-        complexity: c"O(N), where N is the number of items, or O(N*L) for a classic filter of L layers",
-        arguments: || vec![Argument::items(None)],
     },
     command! {
-        Count, counting::count, Arity::exactly(3), Access::Read,
+        Count, counting::count, Arity::exactly(3), Access::Read, complexity: EACH_LAYER,
         summary: c"Returns how often an item is in a cuckoo filter.",
-        complexity: c"O(1), or O(L) for a classic filter of L layers",
-        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
     },
     command! {
         Del, |ctx, keyspace, args| counting::remove(ctx, keyspace, args, Some(Error::NothingToRemoveFrom)), Arity::exactly(3), Access::Remove,
-        summary: c"Removes one occurrence of an item from a cuckoo filter.",
         complexity: c"O(1), or O(L) for a classic filter of L layers, and now and then O(N), where N is the size of the filter",
-        arguments: || vec![Argument::required(c"item", ArgumentKind::String)],
+        summary: c"Removes one occurrence of an item from a cuckoo filter.",
     },
     command! {
-        Info, info::info, Arity::exactly(2), Access::Read,
+        Info, info::info, Arity::exactly(2), Access::Read, complexity: EACH_LAYER,
         summary: c"Returns information about a cuckoo filter.",
-        complexity: c"O(1), or O(L) for a classic filter of L layers",
     },
     command! {
-        Debug, info::debug, Arity::exactly(2), Access::Read,
+        Debug, info::debug, Arity::exactly(2), Access::Read, complexity: c"O(1)",
         summary: c"Describes a cuckoo filter in one line.",
-        complexity: c"O(1)",
     },
     command! {
         Compact, rebuilding::compact, Arity::exactly(2), Access::Remove,
-        summary: c"Moves the items of a classic cuckoo filter into as few layers as possible.",
         complexity: c"O(N*log(N)), where N is the size of the filter",
+        summary: c"Moves the items of a classic cuckoo filter into as few layers as possible.",
     },
     command! {
         Convert, rebuilding::convert, Arity::exactly(2), Access::Update,
-        summary: c"Makes a classic cuckoo filter a native one, with the same items and counts.",
         complexity: c"O(N*log(N)), where N is the size of the filter",
+        summary: c"Makes a classic cuckoo filter a native one, with the same items and counts.",
     },
     command! {
-        Scandump, dump::scandump, Arity::exactly(3), Access::Read,
+        Scandump, dump::scandump, Arity::exactly(3), Access::Read, complexity: CHUNK_SIZE,
         summary: c"Starts or continues the dump of a cuckoo filter in chunks.",
-        complexity: c"O(N), where N is the size of the chunk",
         arguments: || vec![Argument::required(c"iterator", ArgumentKind::Integer)],
     },
     command! {
-        Loadchunk, dump::loadchunk, Arity::exactly(4), Access::Update,
+        Loadchunk, dump::loadchunk, Arity::exactly(4), Access::Update, complexity: CHUNK_SIZE,
         summary: c"Restores a chunk of a cuckoo filter that was dumped with CF.SCANDUMP.",
-        complexity: c"O(N), where N is the size of the chunk",
         arguments: || vec![
             Argument::required(c"iterator", ArgumentKind::Integer),
             Argument::required(c"data", ArgumentKind::String),
@@ -134,8 +123,8 @@ pub(super) static COMMANDS: &[Command] = &[
     },
     command! {
         Import, |ctx, keyspace, args| import::import(ctx, keyspace, args, &IMPORTED), Arity { min: 3, max: 5 }, keys: Keys::AndNew, Access::Import,
+        complexity: CHUNK_SIZE,
         summary: c"Copies a cuckoo filter of another module into a filter of this module, a part at a time.",
-        complexity: c"O(N), where N is the size of the chunk",
         arguments: || import::ARGUMENTS.to_vec(),
     },
 ];

@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::{Cursor, IDLE};
 use crate::callback::catch_panic;
 use crate::family;
-use crate::ffi::call;
+use crate::ffi::{RawContext, call};
 use crate::server::{Arg, CommandFilter, Context, FilteredCommand, Server};
 use crate::written_prefix::loads;
 
@@ -118,7 +118,7 @@ pub(super) fn end(ctx: &Context, source: Arg, newkey: Arg) {
 
 impl Watch {
     /// Drops imports. Without any, the server need not call the filter.
-    fn drop_if(&mut self, ctx: *mut raw::RedisModuleCtx, is_over: impl Fn(&Running) -> bool) {
+    fn drop_if(&mut self, ctx: RawContext, is_over: impl Fn(&Running) -> bool) {
         self.running.retain(|running| !is_over(running));
         if self.running.is_empty() {
             // SAFETY: the context is alive. A command or a timer runs, so the server passes no command to its filters.
@@ -127,7 +127,7 @@ impl Watch {
     }
 
     /// Sets a timer that drops idle imports, unless there is one.
-    fn set_timer(&mut self, ctx: *mut raw::RedisModuleCtx) {
+    fn set_timer(&mut self, ctx: RawContext) {
         if !self.has_timer {
             self.has_timer = true;
             // SAFETY: the context is alive, and the callback has the type that the server expects. It gets no data.
@@ -141,7 +141,7 @@ impl Watch {
 /// # Safety
 ///
 /// Only the server may call this.
-unsafe extern "C" fn drop_idle(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+unsafe extern "C" fn drop_idle(ctx: RawContext, _data: *mut c_void) {
     catch_panic(c"drop_idle", (), || {
         let now = Server::without_context().milliseconds();
         let mut watch = watch();
