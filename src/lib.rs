@@ -5,7 +5,6 @@
 //! Each module uses only those below it:
 //!
 //! ```text
-//!  registration                             registers everything with the server when it loads the module
 //!  commands/                                the commands
 //!  filter_key   events                      keys that hold filters; what follows the server's events
 //!  datatype     info_section                callbacks of the data types; the section of INFO
@@ -33,7 +32,6 @@ mod filter_key;
 mod info_section;
 mod lookahead;
 mod names;
-mod registration;
 mod rejection;
 mod reply_error;
 mod server;
@@ -45,9 +43,9 @@ use std::ffi::c_int;
 use redis_module::raw;
 
 use callback::catch_panic;
-use ffi::{FAILED, OK};
-use names::Names;
-use server::{Args, Context};
+use ffi::{FAILED, OK, RawContext, RawString, call};
+use names::{Names, named, names};
+use server::{Args, Context, feature};
 
 /// The global allocator: the server's if the module is loaded into a server, otherwise the system's.
 #[global_allocator]
@@ -64,11 +62,7 @@ const VERSION: c_int = 20_802;
 /// Only the server may call this, with a context and `argc` arguments that live for the time of the call.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
-pub unsafe extern "C" fn RedisModule_OnLoad(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
-) -> c_int {
+pub unsafe extern "C" fn RedisModule_OnLoad(ctx: RawContext, argv: *mut RawString, argc: c_int) -> c_int {
     // SAFETY: the context is the server's. This fills the table of functions. Nothing before it may call one of them,
     // or allocate.
     let _ = unsafe { raw::Export_RedisModule_InitAPI(ctx) };
@@ -98,7 +92,58 @@ fn load(context: &Context, args: Args) -> Result<(), String> {
     }
     family::spell(&names.prefix);
     names.set();
-    registration::register_all(context, args)?;
+    register_all(context, args)?;
     names::keep();
     Ok(())
+}
+
+/// Registers everything. Errors are messages for the log.
+fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
+    configuration::read_arguments(args)?;
+    // SAFETY: the context is alive, and the module keeps the promises of the options.
+    unsafe { call!(RedisModule_SetModuleOptions(ctx.as_raw(), options())) };
+    datatype::register(ctx).map_err(|name| {
+        let name = name.to_string_lossy();
+        format!("the server rejected the data type '{name}': another module has it, load only one of the two")
+    })?;
+    commands::register_all(ctx).map_err(|name| {
+        let name = name.to_string_lossy();
+        format!("the server rejected the name '{name}': another module has it, choose another prefix")
+    })?;
+    if !info_section::register(ctx) {
+        return Err("the server rejected the section of INFO".to_owned());
+    }
+    if !configuration::register(ctx) {
+        return Err("the server rejected the configuration, correct the setting that the line above names".to_owned());
+    }
+    // Last: after a load that fails, servers before 7.2 would still call listeners to their events.
+    lookahead::register();
+    events::register(ctx);
+    let version = env!("CARGO_PKG_VERSION");
+    let settings = configuration::describe();
+    let meaning = names().meaning();
+    ctx.log_notice(&format!("oxbloom {version} loaded as {meaning}: {settings}"));
+    if let Some(missing) = feature::missing_features() {
+        let missing = named(&missing);
+        ctx.log_notice(&format!("this server lacks optional features, which are off (nothing to do): {missing}"));
+    }
+    Ok(())
+}
+
+/// Returns the module options, which are promises to the server:
+///
+/// - A load that fails half-way leaves nothing behind.
+/// - While a replica loads its master's filters, it may keep answering from its own.
+/// - The keys of a migrating slot may arrive as BF.LOADCHUNK commands, followed by the commands that clients sent in
+///   that time, and become visible when all have arrived.
+///
+/// The module keeps these promises because no filter refers to another filter or to its key. The state outside the key
+/// space is never wrong either: [`lookahead`] forgets a filter before it is freed, and [`statistics`]
+/// changes together with the values.
+fn options() -> c_int {
+    let for_all_servers = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+        | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD
+        | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+    let migration = if feature::SLOT_MIGRATION.is_offered() { feature::HANDLE_ATOMIC_SLOT_MIGRATION } else { 0 };
+    for_all_servers as c_int | migration
 }
