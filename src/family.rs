@@ -15,7 +15,6 @@ pub(crate) struct Family {
     /// The usual ACL category of the commands.
     category: &'static str,
     names: LoadTime<Spelled>,
-    /// True if the dialect is valkey-bloom's.
     is_valkey_bloom: AtomicBool,
 }
 

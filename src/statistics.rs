@@ -174,7 +174,8 @@ pub(crate) struct Forgetting {
 
 impl Forgetting {
     pub(crate) fn of(filter: &Filter) -> Forgetting {
-        Forgetting { items: if filter.forgets() { filter.len() } else { 0 }, ended_early: filter.ended_early() }
+        let ended_early = filter.windowed().map_or(0, |filter| filter.slices().ended_early());
+        Forgetting { items: if filter.forgets() { filter.len() } else { 0 }, ended_early }
     }
 }
 

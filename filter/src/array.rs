@@ -194,6 +194,9 @@ impl<const N: usize, T> Drop for Array<N, T> {
 #[derive(Clone, Copy)]
 pub struct Mover<'a>(&'a dyn Fn(NonNull<u8>) -> Option<NonNull<u8>>);
 
+/// Decides whether a move stops, to be continued later.
+pub(crate) type Stop<'a> = &'a mut dyn FnMut() -> bool;
+
 impl<'a> Mover<'a> {
     /// Returns a mover. `relocate` gets the address of an allocation, and returns the new address, or `None` if it left
     /// the allocation in place.

@@ -13,7 +13,7 @@ pub use crate::kind::counting::CountingFilter;
 pub use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
 pub use crate::kind::native::NativeFilter;
 pub use crate::kind::native::blocked_layer::BlockedLayer;
-pub use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter};
+pub use crate::kind::valkey::{FIXED_SEED, SEED_BYTES, ValkeyFilter, ValkeySpec};
 pub use crate::kind::windowed::WindowedFilter;
 pub use crate::kind::windowed::slices::Slice;
 pub use crate::kind::{AnyFilter, CreateParams, Kind, KindFilter, KindParams, NativeCuckooFilter};

@@ -31,6 +31,21 @@ pub enum Growth {
     By(NonZeroU32),
 }
 
+impl Growth {
+    /// Returns the behaviour with an expansion; 0 stands for none.
+    pub fn of(expansion: u32) -> Growth {
+        NonZeroU32::new(expansion).map_or(Growth::Fixed, Growth::By)
+    }
+
+    /// Returns the expansion, or `None` if the filter does not grow.
+    pub fn expansion(self) -> Option<u32> {
+        match self {
+            Growth::Fixed => None,
+            Growth::By(expansion) => Some(expansion.get()),
+        }
+    }
+}
+
 /// What a filter was created with.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Parameters {
@@ -65,7 +80,7 @@ impl OwnSpec {
     pub fn parameters(&self, capacity: u64, window: Option<Window>) -> Parameters {
         let error_rate = self.error_rate.get();
         let seed = Some(self.seed);
-        Parameters { error_rate, capacity, expansion: self.expansion(), seed, window }
+        Parameters { error_rate, capacity, expansion: self.growth.expansion(), seed, window }
     }
 
     /// Returns the part of the error rate that the layer of a native filter may use.
@@ -75,27 +90,20 @@ impl OwnSpec {
             Growth::By(_) => LAYER_SHARE * self.error_rate.get(),
         }
     }
-
-    /// Returns the expansion that the filter was created with, or `None` if it does not grow.
-    pub fn expansion(&self) -> Option<u32> {
-        match self.growth {
-            Growth::Fixed => None,
-            Growth::By(expansion) => Some(expansion.get()),
-        }
-    }
 }
 
 /// The treatment of an item that a counting filter already contains. Other filters ignore such items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDuplicate {
     /// Count another occurrence.
+    #[default]
     Count,
     /// Leave the filter unchanged.
     Skip,
 }
 
 /// The options of an insertion.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct InsertOptions {
     /// The action for an item that is already in a counting filter.
     pub on_duplicate: OnDuplicate,
@@ -109,12 +117,6 @@ pub struct InsertOptions {
     /// True if a master or an append-only file has the items. A cuckoo filter then grows for copies as far as it did
     /// there.
     pub is_replay: bool,
-}
-
-impl Default for InsertOptions {
-    fn default() -> InsertOptions {
-        InsertOptions { on_duplicate: OnDuplicate::Count, now: 0, lifetime: None, refresh: false, is_replay: false }
-    }
 }
 
 impl From<OnDuplicate> for InsertOptions {

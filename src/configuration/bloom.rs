@@ -1,7 +1,7 @@
 //! The settings of Bloom filters.
 
 use std::ffi::CStr;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 
 use super::setting::{Setting, settings};
 use crate::family::{BLOOM, Dialect};
@@ -19,7 +19,7 @@ settings! {
     initial_size: NonZeroU64 = |setting| NonZeroU64::new(setting.get() as u64).unwrap_or(NonZeroU64::MIN),
         Setting::number(c"initial-size", 100, 1, i64::MAX).redis_8(c"bf-initial-size").valkey(c"bloom-capacity");
     /// Returns the default growth of new filters.
-    growth: Growth = |setting| NonZeroU32::new(setting.get() as u32).map_or(Growth::Fixed, Growth::By),
+    growth: Growth = |setting| Growth::of(setting.get() as u32),
         Setting::number(c"expansion-factor", 2, 0, u32::MAX as i64)
             .redis_8(c"bf-expansion-factor")
             .valkey(c"bloom-expansion");

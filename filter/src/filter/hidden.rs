@@ -6,12 +6,12 @@ use crate::batch::HashedBatch;
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::kind::cuckoo::{CuckooFilter, CuckooSpec};
-use crate::kind::valkey::{SEED_BYTES, ValkeyFilter};
+use crate::kind::valkey::{ValkeyFilter, ValkeySpec};
 use crate::kind::windowed::WindowedFilter;
 use crate::kind::{AnyFilter, Contained, CreateParams, Insertion, Kind, KindFilter, NativeCuckooFilter, for_each_kind};
 use crate::layer::LayerInfo;
 use crate::memory::Admit;
-use crate::spec::{ErrorRate, InsertOptions, Parameters};
+use crate::spec::{InsertOptions, Parameters};
 
 /// The [internal interface](crate::internals), for the module and the benchmarks.
 #[doc(hidden)]
@@ -27,7 +27,6 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.parameters())
     }
 
-    /// Returns the filter by its kind.
     #[inline]
     pub fn by_kind(&self) -> &AnyFilter {
         &self.0
@@ -37,7 +36,6 @@ impl Filter {
         &mut self.0
     }
 
-    /// Creates an empty filter.
     pub fn create(params: CreateParams, admit: Admit<'_>) -> Result<Filter, Error> {
         params.create(admit).map(Filter)
     }
@@ -47,7 +45,6 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.empty_copy(admit)?.into_any()).map(Filter)
     }
 
-    /// Returns the hash function of the filter.
     #[inline]
     pub fn hasher(&self) -> Hasher<'_> {
         for_each_kind!(&self.0, filter => filter.hasher())
@@ -146,7 +143,6 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.grows_by_layers())
     }
 
-    /// Returns the filter, if it is a cuckoo filter.
     pub fn cuckoo(&self) -> Option<&CuckooFilter> {
         CuckooFilter::of(&self.0)
     }
@@ -156,25 +152,12 @@ impl Filter {
         NativeCuckooFilter::of(&self.0)
     }
 
-    /// Returns the filter, if it is a valkey filter.
     pub fn valkey(&self) -> Option<&ValkeyFilter> {
         ValkeyFilter::of(&self.0)
     }
 
-    pub fn valkey_seed(&self) -> Option<[u8; SEED_BYTES]> {
-        self.valkey().map(|filter| filter.spec().seed)
-    }
-
-    /// Returns the ratio of the error rates of successive layers, if the filter has one.
-    pub fn tightening(&self) -> Option<ErrorRate> {
-        self.valkey().map(|filter| filter.spec().tightening)
-    }
-
-    /// Returns the capacity after the filter has grown as far as it can in `max_memory` bytes, if it has a tightening
-    /// ratio and grows.
-    pub fn max_capacity(&self, max_memory: u64) -> Option<u64> {
-        self.expansion()?;
-        self.valkey().map(|filter| filter.max_capacity(max_memory))
+    pub fn valkey_spec(&self) -> Option<&ValkeySpec> {
+        self.valkey().map(ValkeyFilter::spec)
     }
 
     /// Returns the parameters of the cuckoo filter, if it is one or stands for one.
@@ -210,16 +193,6 @@ impl Filter {
     #[inline]
     pub fn forgets(&self) -> bool {
         self.windowed().is_some()
-    }
-
-    /// Returns the number of slices that were forgotten before their time since the filter was created or loaded.
-    pub fn ended_early(&self) -> u64 {
-        self.windowed().map_or(0, |filter| filter.slices().ended_early())
-    }
-
-    /// Returns an upper bound for the age of the oldest remembered item, in milliseconds, if time matters.
-    pub fn age_at(&self, now: u64) -> Option<u64> {
-        self.windowed()?.slices().age_at(now)
     }
 
     /// Returns true if the filter needs the current time.

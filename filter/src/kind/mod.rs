@@ -16,7 +16,7 @@ pub(crate) mod windowed;
 use std::ffi::CStr;
 use std::num::NonZeroU64;
 
-use crate::array::{Mover, try_box};
+use crate::array::{Mover, Stop, try_box};
 use crate::error::{Error, Interrupted, MergeError, Mismatch};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -365,12 +365,7 @@ pub trait KindFilter: Contained {
 
     /// Lets a mover move the allocations, from `start` on, until `should_stop` returns true. Returns where to continue,
     /// or `None` at the end.
-    fn relocate(
-        &mut self,
-        start: Position,
-        mover: Mover<'_>,
-        should_stop: &mut dyn FnMut() -> bool,
-    ) -> Option<Position>;
+    fn relocate(&mut self, start: Position, mover: Mover<'_>, should_stop: Stop<'_>) -> Option<Position>;
 
     /// Returns the first parameter that must be equal for a merge, and is not.
     fn mismatch(&self, other: &AnyFilter) -> Option<Mismatch> {

@@ -62,7 +62,7 @@ mod sample;
 mod segment;
 mod update;
 
-use crate::array::Mover;
+use crate::array::{Mover, Stop};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::ItemCount;
@@ -351,12 +351,7 @@ fn is_prefix(value: u64, remainder: u64) -> bool {
 impl Table {
     /// Lets a mover move the table's allocations from `start` on. Calls `should_stop` after each page, which has up to
     /// 64 segments. Returns the position of the next page if it stopped early.
-    pub fn relocate(
-        &mut self,
-        start: Position,
-        mover: Mover<'_>,
-        should_stop: &mut dyn FnMut() -> bool,
-    ) -> Option<Position> {
+    pub fn relocate(&mut self, start: Position, mover: Mover<'_>, should_stop: Stop<'_>) -> Option<Position> {
         if start == 0 {
             mover.move_slice(self.pages.slots_mut());
         }

@@ -1,7 +1,6 @@
 //! BF.RESERVE, and the Bloom filters that [options](super::options) create.
 
 use std::iter;
-use std::num::NonZeroU32;
 
 use super::options::{BloomKind, OPTIONS, Options};
 use super::redisbloom;
@@ -14,7 +13,7 @@ use crate::family::{Dialect, Verb};
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace, Server};
 use oxbloom_filter::Filter;
-use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, Window};
+use oxbloom_filter::internals::{CreateParams, ErrorRate, Growth, ValkeySpec, Window};
 
 /// `BF.RESERVE key error_rate capacity [option …]`, with [options](OPTIONS).
 ///
@@ -69,7 +68,8 @@ impl Creation for Options {
         if self.asked_kinds().any(|asked| asked != BloomKind::Windowed && !asked.has(filter)) {
             return Err(Error::OtherKind);
         }
-        let has_other_valkey_seed = self.valkey_seed.is_some() && self.valkey_seed != filter.valkey_seed();
+        let has_other_valkey_seed =
+            self.valkey_seed.is_some() && self.valkey_seed != filter.valkey_spec().map(|spec| spec.seed);
         if self.seed.is_some() && self.seed != filter.seed()
             || has_other_valkey_seed && ctx.dialect() == Dialect::RedisBloom
         {
@@ -108,7 +108,7 @@ impl Creation for Options {
             growth: match self.expansion {
                 _ if self.nonscaling || self.rolling => Growth::Fixed,
                 None => configuration::bloom::growth(),
-                Some(factor) => NonZeroU32::new(factor).map_or(Growth::Fixed, Growth::By),
+                Some(factor) => Growth::of(factor),
             },
             kind,
         };
@@ -128,7 +128,7 @@ impl Creation for Options {
 
     /// Returns the arguments with which valkey-bloom replicates the creation, if it is a valkey filter.
     fn replicated_foreign(filter: &Filter) -> Option<Vec<Vec<u8>>> {
-        let (seed, tightening) = (filter.valkey_seed()?, filter.tightening()?);
+        let &ValkeySpec { seed, tightening, .. } = filter.valkey_spec()?;
         let parameters = filter.parameters();
         let mut arguments = Vec::new();
         let mut push = |name: &str, value: &[u8]| arguments.extend([name.as_bytes().to_vec(), value.to_vec()]);

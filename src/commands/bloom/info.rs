@@ -41,12 +41,13 @@ const FIELDS: &[Field] = &[
     }),
     field(c"ERROR", c"error", c"Error rate", |ctx, filter| ctx.reply_double(filter.error_rate())),
     field(c"TIGHTENING", c"tightening", c"Tightening ratio", |ctx, filter| {
-        let ratio = filter.tightening().filter(|_| scales(filter));
-        ratio.map_or_else(|| ctx.reply_null(), |ratio| ctx.reply_double(ratio.get()));
+        let spec = filter.valkey_spec().filter(|_| scales(filter));
+        spec.map_or_else(|| ctx.reply_null(), |spec| ctx.reply_double(spec.tightening.get()));
     }),
     field(c"MAXSCALEDCAPACITY", c"maxscaledcapacity", c"Max scaled capacity", |ctx, filter| {
         let limit = NonZeroU64::new(configuration::filter_memory_limit()).map_or(u64::MAX, NonZeroU64::get);
-        reply_number(ctx, filter.max_capacity(limit));
+        let growing = filter.valkey().filter(|_| scales(filter));
+        reply_number(ctx, growing.map(|filter| filter.max_capacity(limit)));
     }),
     field(c"SEED", c"seed", c"Seed", |ctx, filter| match filter.seed() {
         None => ctx.reply_null(),
@@ -75,13 +76,13 @@ const FIELDS: &[Field] = &[
         ctx.reply_bool(filter.parameters().window.is_some_and(|window| window.rolling));
     }),
     field(c"OLDEST", c"oldest", c"Age of the oldest slice", |ctx, filter| {
-        reply_number(ctx, filter.age_at(ctx.now()).map(|age| age / 1000));
+        reply_number(ctx, filter.windowed().and_then(|filter| filter.slices().age_at(ctx.now())).map(|age| age / 1000));
     }),
 ];
 
 /// Returns true if the filter grows with a tightening ratio.
 fn scales(filter: &Filter) -> bool {
-    filter.tightening().is_some() && filter.expansion().is_some()
+    filter.valkey_spec().is_some_and(|spec| spec.expansion > 0)
 }
 
 fn reply_number(ctx: &Context, number: Option<u64>) {

@@ -39,7 +39,6 @@ pub(super) struct Options {
     pub refresh: bool,
     pub rolling: bool,
     pub seed: Option<u64>,
-    /// The seed of a valkey filter.
     pub valkey_seed: Option<[u8; SEED_BYTES]>,
     /// The ratio of the error rates of successive layers of a valkey filter.
     pub tightening: Option<ErrorRate>,
@@ -324,7 +323,6 @@ const fn adding_row(argument: Argument) -> OptionRow<Options> {
     OptionRow { verbs: &[Verb::Insert, Verb::Addpacked], ..row(argument) }
 }
 
-/// Returns the expansion that is given.
 fn expansion(options: &mut Options, given: &Given) -> Result<u32, Error> {
     let factor = given.grammar.integer(given.value);
     let (bad, out_of_range) = match given.verb {
@@ -364,7 +362,6 @@ pub(super) fn parse_insert<'a>(ctx: &Context, args: Args<'a>) -> Result<(Options
     options.out_of_range.map_or(Ok((options, items)), Err)
 }
 
-/// Converts seconds to milliseconds.
 fn milliseconds(seconds: u64) -> Option<NonZeroU64> {
     seconds.checked_mul(1000).and_then(NonZeroU64::new)
 }

@@ -1,6 +1,6 @@
 //! CF.RESERVE, and the cuckoo filters that [options](super::options) create.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 
 use super::options::{OPTIONS, Options};
 use super::redisbloom;
@@ -56,8 +56,7 @@ impl Creation for Options {
     fn params(&self, server: &Server) -> Result<CreateParams, Error> {
         let bucket_size = self.bucket_size.unwrap_or_else(configuration::cuckoo::bucket_size);
         let max_iterations = self.max_iterations.unwrap_or_else(configuration::cuckoo::max_iterations);
-        let growth = NonZeroU32::new(self.expansion.unwrap_or_else(configuration::cuckoo::expansion));
-        let growth = growth.map_or(Growth::Fixed, Growth::By);
+        let growth = Growth::of(self.expansion.unwrap_or_else(configuration::cuckoo::expansion));
         let min = NonZeroU64::new(2 * u64::from(bucket_size)).unwrap_or(NonZeroU64::MIN);
         let capacity = self.capacity.unwrap_or_else(|| configuration::cuckoo::initial_size().max(min));
         if capacity < min {

@@ -15,7 +15,6 @@
 //! with the checksum. This distinguishes it from a classic header, which starts with the number of items.
 
 use std::cmp::Ordering;
-use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -83,7 +82,7 @@ impl Preamble<'_> {
     /// Decodes the fields after the number of the kind.
     pub fn decode(mut fields: Fields<'_>) -> Result<Preamble<'_>, DecodeError> {
         fields.zeros(3)?;
-        let growth = NonZeroU32::new(fields.u32()?).map_or(Growth::Fixed, Growth::By);
+        let growth = Growth::of(fields.u32()?);
         let sections = fields.u32()?;
         let seed = fields.u64()?;
         let error_rate = ErrorRate::new(fields.f64()?).ok_or(DecodeError::Corrupt)?;
@@ -96,7 +95,7 @@ pub(super) fn encode<F: OwnKind>(filter: &F) -> Result<Vec<u8>, Error> {
     let spec = filter.spec();
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&[VERSION, F::NUMBER, 0, 0, 0]);
-    let numbers = [spec.expansion().unwrap_or(0), sections(filter).count() as u32];
+    let numbers = [spec.growth.expansion().unwrap_or(0), sections(filter).count() as u32];
     header.extend_from_slice(numbers.map(u32::to_le_bytes).as_flattened());
     header.extend_from_slice([spec.seed, spec.error_rate.get().to_bits()].map(u64::to_le_bytes).as_flattened());
     debug_assert_eq!(header.len(), PREAMBLE_BYTES);

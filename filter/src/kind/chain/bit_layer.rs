@@ -44,7 +44,6 @@ impl<P: Probes> BitLayer<P> {
         Ok(BitLayer::over(Bytes::zeroed(spec.bytes)?, spec))
     }
 
-    /// Returns the parameters of the layer.
     #[inline]
     pub fn spec(&self) -> BitLayerSpec {
         self.spec

@@ -6,7 +6,7 @@ pub(crate) mod probes;
 pub(crate) mod spec;
 
 use super::{Contained, CreateParams, Insertion, KindFilter};
-use crate::array::Mover;
+use crate::array::{Mover, Stop};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -72,7 +72,6 @@ pub trait ChainSpec: Copy + PartialEq + 'static {
     /// The probes of an item in a layer.
     type Probes: Probes;
 
-    /// The maximum number of layers.
     const MAX_LAYERS: usize;
     /// The bytes of a filter without its layers, as [`KindFilter::memory_usage`] reports them.
     const FILTER_BYTES: usize;
@@ -384,7 +383,7 @@ where
         Ok(changed || self.layers.len() > num_layers)
     }
 
-    fn relocate(&mut self, _: Position, mover: Mover<'_>, _: &mut dyn FnMut() -> bool) -> Option<Position> {
+    fn relocate(&mut self, _: Position, mover: Mover<'_>, _: Stop<'_>) -> Option<Position> {
         mover.move_slice(&mut self.layers);
         self.layers.iter_mut().for_each(|layer| layer.relocate(mover));
         None

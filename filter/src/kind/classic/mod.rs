@@ -69,7 +69,6 @@ impl Options {
         self.0 & Options::FIXED != 0
     }
 
-    /// Returns the width of the hash in bits.
     pub fn hash_bits(self) -> u8 {
         if self.0 & Options::WIDE_HASH != 0 { 64 } else { 32 }
     }

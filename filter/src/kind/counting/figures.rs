@@ -29,7 +29,6 @@ impl Figures for () {
 pub struct CuckooFigures {
     /// The parameters of the cuckoo filter.
     pub spec: CuckooSpec,
-    /// The number of removals.
     pub removals: u64,
     /// True if the filter was converted from a cuckoo filter, and so has its hash function.
     pub is_converted: bool,

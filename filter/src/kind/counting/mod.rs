@@ -7,7 +7,7 @@ mod conversion;
 pub(crate) mod figures;
 
 use super::{AnyFilter, Contained, CreateParams, Insertion, KindFilter};
-use crate::array::Mover;
+use crate::array::{Mover, Stop};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{GOLDEN, Hash, Hasher};
 use crate::item_count::{ItemCount, MergeOp};
@@ -38,7 +38,6 @@ pub trait Figures: Copy + 'static {
     fn new(params: &CreateParams, own: Self::Params) -> Result<(OwnSpec, u64, Self), Error>;
     /// Returns the figures of a filter without items.
     fn cleared(self) -> Self;
-    /// Counts a removal.
     fn count_removal(&mut self);
     /// Returns the hash function of the filter, given its seed.
     fn hasher(&self, seed: u64) -> Hasher<'static>;
@@ -245,11 +244,7 @@ where
         if self.spec.growth == Growth::Fixed { Ok(()) } else { Err(MergeError::IntersectedGrowing) }
     }
 
-    fn merged(
-        sources: &[(&CountingFilter<F>, u64)],
-        op: MergeOp,
-        admit: Admit<'_>,
-    ) -> Result<CountingFilter<F>, Error> {
+    fn merged(sources: &[(&Self, u64)], op: MergeOp, admit: Admit<'_>) -> Result<CountingFilter<F>, Error> {
         let (&(first, _), others) = sources.split_first().ok_or(Error::OutOfMemory)?;
         let (table, history) = match op {
             MergeOp::Union => {
@@ -278,12 +273,7 @@ where
         self.allocated()
     }
 
-    fn relocate(
-        &mut self,
-        start: Position,
-        mover: Mover<'_>,
-        should_stop: &mut dyn FnMut() -> bool,
-    ) -> Option<Position> {
+    fn relocate(&mut self, start: Position, mover: Mover<'_>, should_stop: Stop<'_>) -> Option<Position> {
         self.table.relocate(start, mover, should_stop)
     }
 }

@@ -5,11 +5,9 @@
 
 pub(crate) mod cuckoo_layer;
 
-use std::num::NonZeroU32;
-
 use super::chain::Chain;
 use super::{CreateParams, Insertion, KindFilter};
-use crate::array::{Bytes, Mover, WORD};
+use crate::array::{Bytes, Mover, Stop, WORD};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::cuckoo::FINGERPRINTS;
 use crate::hash::{Hash, Hasher};
@@ -68,19 +66,14 @@ impl CuckooSpec {
     ///
     /// [`Error::CannotGrow`] if the expansion is too large.
     pub fn new(growth: Growth, bucket_size: u16, max_iterations: u16) -> Result<CuckooSpec, Error> {
-        let expansion = match growth {
-            Growth::Fixed => 0,
-            Growth::By(factor) => {
-                let power = factor.get().checked_next_power_of_two();
-                power.and_then(|power| power.try_into().ok()).ok_or(Error::CannotGrow)?
-            }
-        };
+        let power = growth.expansion().map_or(Some(0), u32::checked_next_power_of_two);
+        let expansion = power.and_then(|power| power.try_into().ok()).ok_or(Error::CannotGrow)?;
         Ok(CuckooSpec { bucket_size, max_iterations, expansion })
     }
 
     /// Returns the behaviour of a full filter, with the expansion as it was rounded.
     pub fn growth(&self) -> Growth {
-        NonZeroU32::new(self.expansion.into()).map_or(Growth::Fixed, Growth::By)
+        Growth::of(self.expansion.into())
     }
 
     /// Returns the first layer of a filter: the smallest power of two of buckets that is not below `capacity /
@@ -154,7 +147,6 @@ impl CuckooFilter {
         self.common.removals
     }
 
-    /// Returns the number of buckets of the first layer.
     pub fn first_buckets(&self) -> u64 {
         self.layers.first().map_or(0, |layer| layer.spec().buckets)
     }
@@ -466,7 +458,7 @@ impl KindFilter for CuckooFilter {
         Ok(())
     }
 
-    fn relocate(&mut self, _: Position, mover: Mover<'_>, _: &mut dyn FnMut() -> bool) -> Option<Position> {
+    fn relocate(&mut self, _: Position, mover: Mover<'_>, _: Stop<'_>) -> Option<Position> {
         mover.move_slice(&mut self.layers);
         self.layers.iter_mut().for_each(|layer| layer.relocate(mover));
         None

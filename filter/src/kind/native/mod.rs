@@ -9,7 +9,7 @@ pub(crate) mod blocked_layer;
 mod lines;
 
 use super::{AnyFilter, CreateParams, Insertion, KindFilter};
-use crate::array::{Mover, try_box};
+use crate::array::{Mover, Stop, try_box};
 use crate::error::{Error, Interrupted};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -309,12 +309,7 @@ impl KindFilter for NativeFilter {
     }
 
     /// Moves the blocks first, and then the table.
-    fn relocate(
-        &mut self,
-        start: Position,
-        mover: Mover<'_>,
-        should_stop: &mut dyn FnMut() -> bool,
-    ) -> Option<Position> {
+    fn relocate(&mut self, start: Position, mover: Mover<'_>, should_stop: Stop<'_>) -> Option<Position> {
         if start == 0 {
             self.layer.relocate(mover);
         }

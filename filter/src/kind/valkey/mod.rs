@@ -22,7 +22,7 @@ use crate::kind::chain::bit_layer::BitLayer;
 use crate::kind::chain::probes::{MAX_BITS, Modulus, Probes};
 use crate::kind::chain::spec::BitLayerSpec;
 use crate::kind::chain::{BitChain, ChainSpec};
-use crate::spec::{ErrorRate, Growth};
+use crate::spec::ErrorRate;
 
 /// The number of bytes in a seed.
 pub const SEED_BYTES: usize = 32;
@@ -91,10 +91,7 @@ impl ChainSpec for ValkeySpec {
     type Params = ([u8; SEED_BYTES], ErrorRate);
 
     fn new(params: &CreateParams, (seed, tightening): Self::Params) -> ValkeySpec {
-        let expansion = match params.growth {
-            Growth::Fixed => 0,
-            Growth::By(expansion) => expansion.get(),
-        };
+        let expansion = params.growth.expansion().unwrap_or(0);
         ValkeySpec { seed, error_rate: params.error_rate, tightening, expansion }
     }
 
@@ -212,6 +209,7 @@ impl Probes for ValkeyProbes {
 mod tests {
     use super::*;
     use crate::kind::KindParams;
+    use crate::spec::Growth;
 
     #[test]
     fn the_capacity_of_equal_layers_is_that_of_layers_counted_one_by_one() {
@@ -219,7 +217,7 @@ mod tests {
         let many_items = [(12_345, 0.01, 0.999_9), (1 << 24, 0.001, 0.99)];
         for (capacity, rate, ratio) in few_items.into_iter().chain(many_items) {
             let [rate, tightening] = [rate, ratio].map(|rate| ErrorRate::new(rate).unwrap());
-            let growth = Growth::By(1.try_into().unwrap());
+            let growth = Growth::of(1);
             let kind = KindParams::Valkey { seed: FIXED_SEED, tightening };
             let params = CreateParams { error_rate: rate, capacity: capacity.try_into().unwrap(), growth, kind };
             let spec = ValkeySpec::new(&params, (FIXED_SEED, tightening));

@@ -11,7 +11,7 @@
 pub(crate) mod slices;
 
 use super::{AnyFilter, CreateParams, Insertion, KindFilter};
-use crate::array::{Mover, try_box};
+use crate::array::{Mover, Stop, try_box};
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::layer::LayerInfo;
@@ -371,12 +371,7 @@ impl KindFilter for WindowedFilter {
 
     /// Moves the slices and the first table, and then the overflow table. Positions of the overflow table follow those
     /// of the first.
-    fn relocate(
-        &mut self,
-        start: Position,
-        mover: Mover<'_>,
-        should_stop: &mut dyn FnMut() -> bool,
-    ) -> Option<Position> {
+    fn relocate(&mut self, start: Position, mover: Mover<'_>, should_stop: Stop<'_>) -> Option<Position> {
         if start == 0 {
             self.slices.relocate(mover);
         }
