@@ -7,7 +7,7 @@ use redis_module::raw;
 use crate::callback::catch_panic;
 use crate::ffi::{RawContext, available, call};
 use crate::server::{Context, clock};
-use crate::{lookahead, written_prefix};
+use crate::{commands, lookahead, written_prefix};
 
 /// Subscribes to the events, if the server has them.
 pub(crate) fn register(ctx: &Context) {
@@ -33,7 +33,10 @@ unsafe extern "C" fn on_cron(ctx: RawContext, _: raw::RedisModuleEvent, _: u64, 
     catch_panic(c"on_cron", (), || {
         clock::forget_stored_time();
         // SAFETY: the server hands over a context for the time of the call, and is not passing a command to filters.
-        unsafe { lookahead::decide(ctx) };
+        unsafe {
+            lookahead::decide(ctx);
+            commands::drop_idle_imports(ctx);
+        }
     });
 }
 

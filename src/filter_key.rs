@@ -113,7 +113,7 @@ impl<'k> WriteKey<'k> {
         let data_type = datatype::handle_for(&filter);
         let value = datatype::into_value(filter);
         // SAFETY: the key is open for writing, and the value has that type.
-        unsafe { self.key.set_value(data_type, value) }.map_err(|_| {
+        unsafe { self.key.set_value(data_type, value) }.ok_or_else(|| {
             // SAFETY: the server did not take the value.
             unsafe { datatype::free(value) };
             Error::Internal

@@ -5,8 +5,9 @@
 //! Each module uses only those below it:
 //!
 //! ```text
+//!  events                                   what follows the server's events
 //!  commands/                                the commands
-//!  filter_key   events                      keys that hold filters; what follows the server's events
+//!  filter_key                               keys that hold filters
 //!  datatype     info_section                callbacks of the data types; the section of INFO
 //!  written_prefix                           compares the prefix of data that are loaded with ours
 //!  admission    lookahead                   decides whether a filter may take more memory; prefetches before a command

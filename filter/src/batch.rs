@@ -36,34 +36,6 @@ impl HashedBatch {
 }
 
 /// A subset of the items of a batch. Bit `i` stands for item `i`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BatchMask(u64);
+pub(crate) type BatchMask = u64;
 
-impl BatchMask {
-    pub(crate) const EMPTY: BatchMask = BatchMask(0);
-
-    /// Returns the first `len` items, at most [`BATCH`].
-    pub(crate) fn first(len: usize) -> BatchMask {
-        const { assert!(BATCH == u64::BITS as usize) }
-        BatchMask(u64::MAX.checked_shr((BATCH - len.min(BATCH)) as u32).unwrap_or(0))
-    }
-
-    #[inline]
-    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let item = left.trailing_zeros();
-            left &= left.wrapping_sub(1);
-            (item < u64::BITS).then_some(item as usize)
-        })
-    }
-
-    pub(crate) fn with(self, item: usize) -> BatchMask {
-        debug_assert!(item < BATCH, "item {item} of a batch");
-        BatchMask(self.0 | 1 << item)
-    }
-
-    pub(crate) fn without(self, other: BatchMask) -> BatchMask {
-        BatchMask(self.0 & !other.0)
-    }
-}
+const _: () = assert!(BATCH == BatchMask::BITS as usize);

@@ -35,6 +35,8 @@ use crate::family::Family;
 use crate::server::Context;
 use declaration::Command;
 
+pub(crate) use import::drop_idle as drop_idle_imports;
+
 /// The families, and their commands.
 static FAMILIES: [(&Family, &[Command]); 2] = [(bloom::FAMILY, bloom::COMMANDS), (cuckoo::FAMILY, cuckoo::COMMANDS)];
 

@@ -148,7 +148,7 @@ impl<'k> OpenKey<'k> {
 
     /// Sets the value of a key that is open for writing, and closes the key. Its previous value and time to live are
     /// removed. Returns the permission to open the key again. The caller must open it again to use the value, since a
-    /// listener may have removed it. If the server rejects the value, returns an error, and the caller still owns the
+    /// listener may have removed it. If the server rejects the value, returns `None`, and the caller still owns the
     /// value.
     ///
     /// # Safety
@@ -158,11 +158,11 @@ impl<'k> OpenKey<'k> {
         self,
         data_type: *mut raw::RedisModuleType,
         value: *mut c_void,
-    ) -> Result<Keyspace<'k>, Keyspace<'k>> {
+    ) -> Option<Keyspace<'k>> {
         // SAFETY: the key is open, and the rest is as promised by the caller. Listeners may run: `self` is consumed, so
         // the key cannot be used any more.
         let status = unsafe { call!(RedisModule_ModuleTypeSetValue(self.key, data_type, value)) };
-        if status == OK { Ok(Keyspace(PhantomData)) } else { Err(Keyspace(PhantomData)) }
+        (status == OK).then_some(Keyspace(PhantomData))
     }
 }
 

@@ -85,11 +85,6 @@ impl Format for CuckooFormat {
     fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Header, DecodeError>> {
         (bytes.len() == HEADER_BYTES).then(|| decode_header(Fields(bytes), origin))
     }
-
-    /// The chunks have no mark that distinguishes them from those of classic filters.
-    fn check_chunk(_cursor: u64, _data: &[u8]) -> Option<Result<(), DecodeError>> {
-        None
-    }
 }
 
 fn decode_header(mut fields: Fields<'_>, origin: Origin) -> Result<Header, DecodeError> {

@@ -21,8 +21,11 @@ pub(super) trait Format {
     /// Decodes and checks the header of a dump stream. Returns `None` if it is one of another encoding.
     fn decode_header(bytes: &[u8], origin: Origin) -> Option<Result<Header, DecodeError>>;
 
-    /// Checks a chunk of a dump stream without its filter. Returns `None` if it is one of another encoding.
-    fn check_chunk(cursor: u64, data: &[u8]) -> Option<Result<(), DecodeError>>;
+    /// Checks a chunk of a dump stream without its filter. Returns `None` if it is one of another encoding, or has no
+    /// mark that distinguishes it from those of classic filters.
+    fn check_chunk(_cursor: u64, _data: &[u8]) -> Option<Result<(), DecodeError>> {
+        None
+    }
 }
 
 /// A filter, as its encoding stores it. The functions of [`codec`](super) with the same names call these.

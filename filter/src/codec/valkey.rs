@@ -96,11 +96,6 @@ impl Format for ValkeyFormat {
     fn decode_header(bytes: &[u8], _origin: Origin) -> Option<Result<Header, DecodeError>> {
         Some(decode_header(Fields(bytes.strip_prefix(&MAGIC)?)))
     }
-
-    /// The chunks have no mark that distinguishes them from those of classic filters.
-    fn check_chunk(_cursor: u64, _data: &[u8]) -> Option<Result<(), DecodeError>> {
-        None
-    }
 }
 
 /// A filter that is being read, layer by layer.

@@ -30,6 +30,8 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{self, Encoding, HEADER_CURSOR, Header, Origin, payload};
 use watch::Running;
 
+pub(crate) use watch::drop_idle;
+
 /// The arguments after the source.
 pub(super) const ARGUMENTS: [Argument; 2] = [
     Argument::required(c"newkey", ArgumentKind::Key(1)),

@@ -9,8 +9,7 @@
 //! an import from before is not continued.
 
 use std::cmp::Reverse;
-use std::ffi::{c_int, c_void};
-use std::ptr;
+use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redis_module::raw;
@@ -19,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::{Cursor, IDLE};
 use crate::callback::catch_panic;
 use crate::family;
-use crate::ffi::{RawContext, call};
+use crate::ffi::RawContext;
 use crate::server::{Arg, CommandFilter, Context, FilteredCommand, Server};
 use crate::written_prefix::loads;
 
@@ -56,26 +55,20 @@ pub(super) struct Running {
     latest: i64,
 }
 
-struct Watch {
-    running: Vec<Running>,
-    /// True if a timer will drop idle imports.
-    has_timer: bool,
-}
-
-static WATCH: Mutex<Watch> = Mutex::new(Watch { running: Vec::new(), has_timer: false });
+static RUNNING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
 
 /// Registered while an import runs.
 static FILTER: CommandFilter = CommandFilter::new(observe);
 
 /// Not locked while a command is called, since the filter sees that command.
-fn watch() -> MutexGuard<'static, Watch> {
-    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+fn running() -> MutexGuard<'static, Vec<Running>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Begins to watch the source of an import. `is_queued` is true if a transaction may have queued commands.
 pub(super) fn begin(ctx: &Context, source: Arg, newkey: Arg, id: u64, is_queued: bool) {
-    let mut watch = watch();
-    let running = Running {
+    let mut all = running();
+    let new = Running {
         database: ctx.database(),
         source: xxh3_128(source.bytes()),
         newkey: xxh3_128(newkey.bytes()),
@@ -86,25 +79,23 @@ pub(super) fn begin(ctx: &Context, source: Arg, newkey: Arg, id: u64, is_queued:
         loads: loads(),
         latest: ctx.milliseconds(),
     };
-    watch.running.sort_unstable_by_key(|running| Reverse(running.latest));
-    watch.running.truncate(MAX_RUNNING - 1);
-    watch.running.push(running);
+    all.sort_unstable_by_key(|running| Reverse(running.latest));
+    all.truncate(MAX_RUNNING - 1);
+    all.push(new);
     // SAFETY: the context is alive.
     unsafe { FILTER.register(ctx.as_raw()) };
-    watch.set_timer(ctx.as_raw());
 }
 
 /// Returns the running import of a source to a new key, unless the server has replaced its data since.
 pub(super) fn find(ctx: &Context, source: Arg, newkey: Arg) -> Option<Running> {
     let keys = (ctx.database(), xxh3_128(source.bytes()), xxh3_128(newkey.bytes()));
     let is_it = |running: &&Running| (running.database, running.source, running.newkey) == keys;
-    watch().running.iter().filter(|running| running.loads == loads()).find(is_it).copied()
+    running().iter().filter(|running| running.loads == loads()).find(is_it).copied()
 }
 
 /// Sets the place that an import has reached.
 pub(super) fn advance(ctx: &Context, id: u64, cursor: Cursor) {
-    let mut watch = watch();
-    for running in watch.running.iter_mut().filter(|running| running.id == id) {
+    for running in running().iter_mut().filter(|running| running.id == id) {
         running.cursor = cursor;
         running.latest = ctx.milliseconds();
     }
@@ -113,26 +104,21 @@ pub(super) fn advance(ctx: &Context, id: u64, cursor: Cursor) {
 /// Ends the running import of a source to a new key, if there is one.
 pub(super) fn end(ctx: &Context, source: Arg, newkey: Arg) {
     let ended = find(ctx, source, newkey).map(|running| running.id);
-    watch().drop_if(ctx.as_raw(), |running| ended == Some(running.id));
+    // SAFETY: the context is alive. A command runs, so the server passes no command to its filters.
+    unsafe { drop_if(ctx.as_raw(), |running| ended == Some(running.id)) };
 }
 
-impl Watch {
-    /// Drops imports. Without any, the server need not call the filter.
-    fn drop_if(&mut self, ctx: RawContext, is_over: impl Fn(&Running) -> bool) {
-        self.running.retain(|running| !is_over(running));
-        if self.running.is_empty() {
-            // SAFETY: the context is alive. A command or a timer runs, so the server passes no command to its filters.
-            unsafe { FILTER.unregister(ctx) };
-        }
-    }
-
-    /// Sets a timer that drops idle imports, unless there is one.
-    fn set_timer(&mut self, ctx: RawContext) {
-        if !self.has_timer {
-            self.has_timer = true;
-            // SAFETY: the context is alive, and the callback has the type that the server expects. It gets no data.
-            unsafe { call!(RedisModule_CreateTimer(ctx, IDLE, Some(drop_idle), ptr::null_mut())) };
-        }
+/// Drops imports. Without any, the server need not call the filter.
+///
+/// # Safety
+///
+/// The context must be alive, and the server must not be passing a command to its filters.
+unsafe fn drop_if(ctx: RawContext, is_over: impl Fn(&Running) -> bool) {
+    let mut all = running();
+    all.retain(|running| !is_over(running));
+    if all.is_empty() {
+        // SAFETY: as promised by the caller.
+        unsafe { FILTER.unregister(ctx) };
     }
 }
 
@@ -140,17 +126,13 @@ impl Watch {
 ///
 /// # Safety
 ///
-/// Only the server may call this.
-unsafe extern "C" fn drop_idle(ctx: RawContext, _data: *mut c_void) {
-    catch_panic(c"drop_idle", (), || {
+/// As for [`drop_if`].
+pub(crate) unsafe fn drop_idle(ctx: RawContext) {
+    if FILTER.is_registered() {
         let now = Server::without_context().milliseconds();
-        let mut watch = watch();
-        watch.has_timer = false;
-        watch.drop_if(ctx, |running| now.saturating_sub(running.latest) >= IDLE);
-        if FILTER.is_registered() {
-            watch.set_timer(ctx);
-        }
-    });
+        // SAFETY: as promised by the caller.
+        unsafe { drop_if(ctx, |running| now.saturating_sub(running.latest) >= IDLE) };
+    }
 }
 
 /// Marks the imports whose source a command may write to.
@@ -167,8 +149,8 @@ unsafe extern "C" fn observe(command: *mut raw::RedisModuleCommandFilterCtx) {
             return;
         }
         let name = command.at(0);
-        let mut watch = watch();
-        let unchanged = watch.running.iter_mut().filter(|running| !running.is_changed);
+        let mut all = running();
+        let unchanged = all.iter_mut().filter(|running| !running.is_changed);
         if name.is("SWAPDB") {
             unchanged.for_each(|running| running.is_changed = true);
         } else if name.is("EXEC") {

@@ -229,15 +229,15 @@ impl<P: Probes> BitLayer<P> {
     fn present(&self, hashes: &[Hash], items: BatchMask) -> BatchMask {
         let (first, others) = self.split();
         let large = self.bytes().len() > LAYER_IN_CACHE;
-        let mut present = BatchMask::EMPTY;
+        let mut present = 0;
         let mut likely = 0;
         let mut checked = 0;
         let mut waiting = [(0, P::default()); BATCH];
-        let check = |(item, probes): (usize, P), present: BatchMask| {
-            if self.others_are_set(probes, others) { present.with(item) } else { present }
+        let check = |(item, probes): (u32, P), present: BatchMask| {
+            present | BatchMask::from(self.others_are_set(probes, others)) << item
         };
-        for item in items.iter() {
-            let mut probes = self.probes(hashes[item]);
+        for item in arch::positions(items) {
+            let mut probes = self.probes(hashes[item as usize]);
             if !self.first_are_set(&mut probes, first) {
                 continue;
             }
@@ -334,16 +334,17 @@ fn contains_bounded<P: Probes>(layers: &[BitLayer<P>], hash: Hash) -> bool {
 fn contains_batch<P: Probes>(layers: &[BitLayer<P>], hashes: &[Hash], found: &mut [bool]) {
     debug_assert!(hashes.len() <= BATCH, "a batch of {}", hashes.len());
     found.fill(false);
-    let mut absent = BatchMask::first(hashes.len());
+    let mut absent = BatchMask::MAX.checked_shr((BATCH - hashes.len()) as u32).unwrap_or(0);
     let mut older = layers.iter().rev().skip(1);
     for layer in layers.iter().rev() {
         // Prefetch the first probes of the next layer while this one is read.
         if let Some(next) = older.next().filter(|next| next.bytes().len() > LAYER_IN_CACHE) {
             let (first, _) = next.split();
-            absent.iter().for_each(|item| next.prefetch_next(&mut next.probes(hashes[item]), first));
+            let prefetch = |item: u32| next.prefetch_next(&mut next.probes(hashes[item as usize]), first);
+            arch::positions(absent).for_each(prefetch);
         }
         let present = layer.present(hashes, absent);
-        present.iter().for_each(|item| found[item] = true);
-        absent = absent.without(present);
+        arch::positions(present).for_each(|item| found[item as usize] = true);
+        absent &= !present;
     }
 }
