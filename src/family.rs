@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::names::{LoadTime, names};
 
-/// A family of commands.
 pub(crate) struct Family {
     /// The usual start of the names, in lower case.
     start: &'static str,

@@ -82,7 +82,6 @@ pub(crate) fn register() {
     IS_OFFERED.store(feature::LOOKAHEAD.is_offered(), Ordering::Relaxed);
 }
 
-/// Returns the figures for INFO.
 pub(crate) fn figures() -> Figures<3> {
     [
         (c"lookahead_active", FILTER.is_registered().into()),

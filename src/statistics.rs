@@ -227,7 +227,6 @@ pub(crate) fn count_panic() {
     INTERNAL_ERRORS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Figures by name.
 pub(crate) type Figures<const N: usize> = [(&'static CStr, u64); N];
 
 pub(crate) fn by_kind() -> [(&'static CStr, Figures<SHOWN>); KINDS.len()] {

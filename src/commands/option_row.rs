@@ -181,16 +181,15 @@ pub(super) fn positive(number: i64) -> Option<NonZeroU64> {
     u64::try_from(number).ok().and_then(NonZeroU64::new)
 }
 
-/// The options that set the time at which the key expires, as in the server's own commands, with their units in
-/// milliseconds.
-const EXPIRY: [(Argument, i64); 4] = [
-    (Argument::alternative(c"EX", c"seconds", ArgumentKind::Integer), 1000),
-    (Argument::alternative(c"PX", c"milliseconds", ArgumentKind::Integer), 1),
-    (Argument::alternative(c"EXAT", c"unix-time-seconds", ArgumentKind::UnixTime), 1000),
-    (Argument::alternative(c"PXAT", c"unix-time-milliseconds", ArgumentKind::UnixTime), 1),
+/// The options that set the time at which the key expires, as in the server's own commands.
+const EXPIRY: [Argument; 4] = [
+    Argument::alternative(c"EX", c"seconds", ArgumentKind::Integer),
+    Argument::alternative(c"PX", c"milliseconds", ArgumentKind::Integer),
+    Argument::alternative(c"EXAT", c"unix-time-seconds", ArgumentKind::UnixTime),
+    Argument::alternative(c"PXAT", c"unix-time-milliseconds", ArgumentKind::UnixTime),
 ];
-
-const EXPIRY_ARGUMENTS: [Argument; 4] = [EXPIRY[0].0, EXPIRY[1].0, EXPIRY[2].0, EXPIRY[3].0];
+/// Their units in milliseconds.
+const EXPIRY_UNITS: [i64; 4] = [1000, 1, 1000, 1];
 
 /// Returns the row of the time at which the key expires, given its field. The time belongs to the key, so its
 /// replication is not a matter of the filter.
@@ -198,15 +197,16 @@ pub(super) const fn expiry_row<O>(set: fn(&mut O, &Given) -> Result<(), Error>) 
     OptionRow {
         missing: [Error::BadExpireTime, Error::WrongArity],
         set,
-        ..row(Argument::choice(c"expiration", &EXPIRY_ARGUMENTS))
+        ..row(Argument::choice(c"expiration", &EXPIRY))
     }
 }
 
 impl Given<'_> {
     /// Returns the time at which the key expires, in milliseconds since 1970.
     pub(super) fn expires_at(&self) -> Option<i64> {
-        let (argument, unit) = EXPIRY.iter().find(|(argument, _)| argument.starts_with(self.token))?;
+        let (argument, unit) =
+            EXPIRY.iter().zip(EXPIRY_UNITS).find(|(argument, _)| argument.starts_with(self.token))?;
         let start = if matches!(argument.kind, ArgumentKind::UnixTime) { 0 } else { self.ctx.milliseconds() };
-        self.value.integer().filter(|&number| number > 0)?.checked_mul(*unit)?.checked_add(start)
+        self.value.integer().filter(|&number| number > 0)?.checked_mul(unit)?.checked_add(start)
     }
 }

@@ -45,7 +45,6 @@ const OLD_EXPANSION: u32 = 2;
 const HEADER_BYTES: usize = 20;
 const HEADER_LAYER_BYTES: usize = 53;
 
-/// RedisBloom's format.
 pub(super) struct ClassicFormat;
 
 impl Format for ClassicFormat {

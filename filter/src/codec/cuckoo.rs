@@ -40,7 +40,6 @@ const OLD_SPEC: CuckooSpec = CuckooSpec { bucket_size: 2, max_iterations: 20, ex
 /// The size of a header in bytes. No header of another format has it.
 pub const HEADER_BYTES: usize = 38;
 
-/// RedisBloom's format for cuckoo filters.
 pub(super) struct CuckooFormat;
 
 /// Returns the state of a filter and the shapes of its layers, or an error if no filter can have these numbers.

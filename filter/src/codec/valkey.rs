@@ -67,7 +67,6 @@ const BLOB_BYTES: usize = 45;
 /// The size of a payload in bytes above which a server rejects it as an argument, unless it is configured otherwise.
 const MAX_PAYLOAD: usize = 512 << 20;
 
-/// valkey-bloom's format.
 pub(super) struct ValkeyFormat;
 
 impl Format for ValkeyFormat {

@@ -157,7 +157,6 @@ pub(super) fn info(ctx: &Context, keyspace: Keyspace, args: Args) -> Result<(), 
     Ok(())
 }
 
-/// Returns the field that an argument selects.
 fn find(token: &[u8]) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.argument.starts_with(token))
 }

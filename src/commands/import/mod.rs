@@ -122,7 +122,6 @@ impl Cursor {
     }
 }
 
-/// A chunk of a dump.
 struct Chunk {
     cursor: u64,
     /// The reply of SCANDUMP.
@@ -135,7 +134,6 @@ impl Chunk {
     }
 }
 
-/// One step of an import.
 struct Import<'a> {
     ctx: &'a Context<'a>,
     keyspace: Keyspace<'a>,

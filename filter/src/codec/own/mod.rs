@@ -53,7 +53,6 @@ const _: () = assert!(SHORT as usize <= TABLE_CHUNK_BYTES);
 /// The maximum size of an unpacked first string: a header, and for each section a chunk, its length and its padding.
 const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 * WORD;
 
-/// The format of our own filters.
 pub(super) struct OwnFormat;
 
 /// Decodes the records of a header.

@@ -28,7 +28,6 @@ const LN2: f64 = 0.693147180559945;
 /// A filter with RedisBloom's layout.
 pub type ClassicFilter = BitChain<ClassicSpec>;
 
-/// A layer of a classic filter.
 pub(crate) type ClassicLayer = BitLayer<ClassicProbes>;
 
 /// The parameters that the layers of a classic filter share.

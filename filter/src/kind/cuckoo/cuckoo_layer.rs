@@ -39,7 +39,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the entry of an item.
     #[inline]
     pub fn of(hash: Hash) -> Entry {
         Entry { fingerprint: cuckoo::fingerprint(hash.first), buckets: [hash.first, hash.second] }
@@ -178,7 +177,6 @@ impl CuckooLayer {
         entry.buckets.into_iter().find_map(|bucket| self.find_in(bucket, content))
     }
 
-    /// Prefetches both buckets of an item.
     #[inline]
     pub fn prefetch(&self, hash: Hash) {
         for bucket in [hash.first, hash.second] {

@@ -160,13 +160,8 @@ impl CuckooFilter {
         self.layers.iter().map(|layer| layer.slots().len() as u64).sum()
     }
 
-    /// Returns the layers, newest first, in which items are looked up.
-    fn newest_first(&self) -> impl Iterator<Item = &CuckooLayer> {
-        self.layers.iter().rev()
-    }
-
     fn contains(&self, entry: Entry) -> bool {
-        self.newest_first().any(|layer| layer.contains(entry))
+        self.layers.iter().rev().any(|layer| layer.contains(entry))
     }
 
     /// Stores another copy of a fingerprint. Adds a layer if no layer has room for it.
@@ -419,7 +414,7 @@ impl KindFilter for CuckooFilter {
     #[inline(never)]
     fn contains_hashes(&self, hashes: &[Hash], found: &mut [bool], _now: u64) {
         found.fill(false);
-        for layer in self.newest_first() {
+        for layer in self.layers.iter().rev() {
             let absent = || hashes.iter().zip(&*found).filter(|(_, found)| !**found);
             absent().for_each(|(&hash, _)| layer.prefetch(hash));
             for (found, &hash) in found.iter_mut().zip(hashes) {
@@ -445,7 +440,7 @@ impl KindFilter for CuckooFilter {
     #[inline(never)]
     fn count_hashes(&self, hashes: &[Hash], counts: &mut [u64]) -> Result<(), Error> {
         counts.fill(0);
-        for layer in self.newest_first() {
+        for layer in self.layers.iter().rev() {
             hashes.iter().for_each(|&hash| layer.prefetch(hash));
             counts.iter_mut().zip(hashes).for_each(|(count, &hash)| *count += layer.count(Entry::of(hash)));
         }

@@ -143,7 +143,6 @@ impl BlockedLayer {
         usize::from(self.pattern().words) * WORD
     }
 
-    /// Returns the range of bytes of a block.
     fn block(&self, block: usize) -> Range<usize> {
         let size = self.block_bytes();
         block * size..(block + 1) * size
@@ -205,7 +204,6 @@ impl BlockedLayer {
         }
     }
 
-    /// Prefetches the cache lines of an item.
     #[inline]
     fn prefetch_lines(&self, hash: Hash) {
         let (pattern, lines) = (self.pattern(), self.lines());
