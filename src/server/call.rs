@@ -64,22 +64,17 @@ impl<'a> Value<'a> {
             .then(|| unsafe { call!(RedisModule_CallReplyInteger(self.reply.as_ptr())) })
     }
 
+    /// Returns the bytes, if the reply is a string or an error.
     pub(crate) fn bytes(&self) -> Option<&'a [u8]> {
-        if !self.is_of(raw::REDISMODULE_REPLY_STRING) {
-            return None;
-        }
         let mut length = 0;
-        // SAFETY: the reply is alive, and the server writes the length to a place of ours.
+        // SAFETY: the reply is alive, and the server writes the length to a place of ours. It returns null for others.
         let start = unsafe { call!(RedisModule_CallReplyStringPtr(self.reply.as_ptr(), &mut length)) };
         // SAFETY: the server returns the address and the length of bytes that live as long as the reply.
         (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast(), length) })
     }
 
     pub(crate) fn element(&self, index: usize) -> Option<Value<'a>> {
-        if !self.is_of(raw::REDISMODULE_REPLY_ARRAY) {
-            return None;
-        }
-        // SAFETY: the reply is an array. The server returns null for an element that it does not have.
+        // SAFETY: the reply is alive. The server returns null for an element that it does not have, also if it is no array.
         let element = unsafe { call!(RedisModule_CallReplyArrayElement(self.reply.as_ptr(), index)) };
         NonNull::new(element).map(|reply| Value { reply, lifetime: PhantomData })
     }

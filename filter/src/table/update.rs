@@ -112,14 +112,11 @@ impl Table {
                 is_known |= addressing.covers(other, value);
                 other == value
             });
-            // In a multiset, an entry that covers the new one but is not identical is older and shorter. It may belong
-            // to another item, so the occurrence gets an entry of its own, which a removal can take away.
-            if is_known && payload == Payload::Nothing {
-                return Ok(Entered::Unchanged);
-            }
             let before = identical.map_or(0, |entry| entry.count);
             let after = before.saturating_add(count).min(MAX_ENTRY_COUNT);
-            if after == before {
+            // In a multiset, an entry that covers the new one but is not identical is older and shorter. It may belong
+            // to another item, so the occurrence gets an entry of its own, which a removal can take away.
+            if is_known && payload == Payload::Nothing || after == before {
                 return Ok(Entered::Unchanged);
             }
             let more = slots_of(after, segment.width()) - slots_of(before, segment.width());
@@ -127,8 +124,7 @@ impl Table {
                 return Ok(Entered::Unfit);
             }
 
-            let is_crowded = may_double && must_double(segment, max_depth);
-            if more > 0 && (is_crowded || !segment.has_room(&run, in_group)) {
+            if more > 0 && (may_double && must_double(segment, max_depth) || !segment.has_room(&run, in_group)) {
                 self.make_room::<P>(path, &run, &mut may_double, admit)?;
                 continue;
             }

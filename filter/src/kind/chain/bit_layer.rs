@@ -132,24 +132,10 @@ impl<P: Probes> BitLayer<P> {
         set > 0
     }
 
-    /// Returns true if an insertion reads more memory than `prefetch` prefetches.
-    #[inline]
-    pub fn inserts_look_further(&self) -> bool {
-        self.bytes().len() > LAYER_IN_CACHE
-    }
-
     /// Prefetches all probes of an item.
     #[inline]
     pub fn prefetch_insert(&self, hash: Hash) {
         self.prefetch_next(&mut self.probes(hash), self.spec.probes);
-    }
-
-    /// Prefetches all probes of an item, unless it is known.
-    #[inline]
-    pub fn prefetch_unless(&self, is_known: bool, hash: Hash) {
-        if !is_known {
-            self.prefetch_insert(hash);
-        }
     }
 
     fn over(bytes: Bytes, spec: BitLayerSpec) -> BitLayer<P> {

@@ -7,6 +7,7 @@ pub(crate) mod spec;
 
 use super::{Contained, CreateParams, Insertion, KindFilter};
 use crate::array::{Mover, Stop};
+use crate::batch::LAYER_IN_CACHE;
 use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
@@ -165,17 +166,17 @@ impl<S: ChainSpec> BitChain<S> {
             bit_layer::contains_hashes(&self.layers, hashes, known);
         }
         let Some(newest) = self.layers.last_mut() else { return 0 };
-        let further = newest.inserts_look_further();
+        // An insertion then reads more memory than `prefetch` prefetches.
+        let further = newest.bytes().len() > LAYER_IN_CACHE;
         // The number of items that still have one INSERTS_AHEAD later to prefetch.
         let leaders = if further { hashes.len().saturating_sub(INSERTS_AHEAD) } else { 0 };
         if further {
             let first = hashes.iter().zip(&*known).take(INSERTS_AHEAD);
-            first.for_each(|(&hash, &is_known)| newest.prefetch_unless(is_known, hash));
+            first.filter(|(_, is_known)| !**is_known).for_each(|(&hash, _)| newest.prefetch_insert(hash));
         }
         for handled in 0..hashes.len() {
-            if handled < leaders {
-                let later = handled + INSERTS_AHEAD;
-                newest.prefetch_unless(known[later], hashes[later]);
+            if handled < leaders && !known[handled + INSERTS_AHEAD] {
+                newest.prefetch_insert(hashes[handled + INSERTS_AHEAD]);
             }
             let hash = hashes[handled];
             let known = &mut known[handled];
