@@ -274,7 +274,7 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn capacity(&self) -> u64 {
-        for_each_kind!(&self.0, filter => filter.capacity())
+        for_each_kind!(&self.0, filter => filter.capacity().max(filter.items()))
     }
 
     /// Returns the number of items that were new when they were inserted, without the removed ones. Items that were

@@ -111,11 +111,11 @@ pub(super) fn insert_batch(
     renewed: &mut [bool],
     options: &InsertOptions,
 ) -> (usize, Option<Error>) {
-    if filter.grows_in_small_steps() {
+    if filter.forgets() || hashes.len() > 1 && filter.grows_in_small_steps() {
         return admission::insert(ctx, filter, hashes, new, renewed, options);
     }
     // Admission costs time. So insert without it first, and admit memory only if the filter must grow. `renewed` is not
-    // needed: only filters that forget renew items, and these grow in small steps.
+    // needed: only filters that forget renew items.
     let inserted = filter.insert_hashes(hashes, new, &mut [], options, &mut |_bytes| false);
     let Err(Interrupted { handled, error }) = inserted else { return (hashes.len(), None) };
     if error == oxbloom_filter::Error::Full {

@@ -144,7 +144,7 @@ where
     fn capacity(&self) -> u64 {
         match self.spec.growth {
             Growth::Fixed => self.capacity,
-            Growth::By(_) => self.capacity.max(self.table.quotients()).max(self.items()),
+            Growth::By(_) => self.capacity.max(self.table.quotients()),
         }
     }
 
