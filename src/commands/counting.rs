@@ -48,7 +48,7 @@ pub(super) fn remove_all<'a>(
         let mut all = items.iter();
         if removed.len() == 1 {
             // It needs no batch.
-            let hash = all.next().map(|item| filter.look_ahead(item));
+            let hash = all.next().map(|item| filter.hash(item));
             filter.remove_hashes(hash.as_slice(), removed).map_err(|_| Error::NotCounting)?;
         } else {
             for removed in removed.chunks_mut(BATCH) {

@@ -47,6 +47,7 @@ impl Table {
         let &mut Table { addressing, payload, .. } = self;
         let has_max_items = self.count.items() >= MAX_ITEMS;
         let segment = self.segment_mut(path);
+        segment.prefetch_estimated(segment.group(path));
         let address = segment.address(path, addressing.terminator());
         if let Some((run, in_group)) = segment.run_and_slots::<P>(address) {
             if !segment.any(&run, |value| addressing.matches(value, address.remainder)) {
@@ -150,6 +151,7 @@ impl Table {
         let path = self.path(hash);
         let addressing = self.addressing;
         let segment = self.segment_mut(path);
+        segment.prefetch_estimated(segment.group(path));
         let address = segment.address(path, addressing.terminator());
         let Some((run, in_group)) = segment.run_and_slots::<P>(address) else { return false };
         let mut longest = None::<Entry>;

@@ -80,12 +80,15 @@ impl Addition<'_> {
             let (stored, rejected) = (stored.as_mut(), rejected.as_mut());
             let filter = key.filter().ok_or(Error::NotFound)?;
             lookahead::remember(ctx, self.args.at(1), filter);
-            let is_over = |layers| layers >= configuration::cuckoo::max_expansions();
-            if filter.grows_by_layers() && is_over(filter.num_layers()) && !ctx.is_replicated_or_loading() {
-                // As in RedisBloom, this error is the whole reply.
-                return Err(Error::MaxExpansions);
+            let mut options = InsertOptions::from(self.on_duplicate);
+            if filter.grows_by_layers() {
+                options.is_replay = ctx.is_replicated_or_loading();
+                if !options.is_replay && filter.num_layers() >= configuration::cuckoo::max_expansions() {
+                    // As in RedisBloom, this error is the whole reply.
+                    return Err(Error::MaxExpansions);
+                }
             }
-            let (handled, failure) = self.insert(ctx, filter, stored, rejected);
+            let (handled, failure) = self.insert(ctx, filter, stored, rejected, &options);
             let [new, full] = [&*stored, &*rejected].map(|flags| flags.iter().filter(|is_set| **is_set).count());
             statistics::count_additions(filter, new as u64, (handled - new - full) as u64);
             if self.on_duplicate == OnDuplicate::Count {
@@ -105,17 +108,17 @@ impl Addition<'_> {
         filter: &mut Filter,
         stored: &mut [bool],
         rejected: &mut [bool],
+        options: &InsertOptions,
     ) -> (usize, Option<Error>) {
-        let options = InsertOptions { is_replay: ctx.is_replicated_or_loading(), ..self.on_duplicate.into() };
         if self.items.len() == 1 {
-            let hash = [filter.look_ahead(self.items.at(0).bytes())];
-            return insert_hashes(ctx, filter, &hash, stored, rejected, &options);
+            let hash = [filter.hash(self.items.at(0).bytes())];
+            return insert_hashes(ctx, filter, &hash, stored, rejected, options);
         }
         let mut next = 0;
         for items in self.items.chunks(BATCH) {
             let batch = filter.prepare_batch(items.iter().map(Arg::bytes));
             let (stored, rejected) = (&mut stored[next..], &mut rejected[next..]);
-            let (handled, failure) = insert_hashes(ctx, filter, batch.hashes(), stored, rejected, &options);
+            let (handled, failure) = insert_hashes(ctx, filter, batch.hashes(), stored, rejected, options);
             next += handled;
             if failure.is_some() {
                 return (next, failure);
