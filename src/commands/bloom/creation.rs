@@ -154,7 +154,7 @@ impl Options {
             let rate = self.error_rate.unwrap_or_else(configuration::bloom::error_rate);
             self.error_rate = Some(if rate > REDIS_8_MAX_RATE { REDIS_8_MAX_RATE } else { rate });
         }
-        self.kinds[BloomKind::Classic as usize] = true;
+        self.layout = Some(BloomKind::Classic);
         self
     }
 

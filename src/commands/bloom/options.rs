@@ -31,8 +31,9 @@ pub(super) struct Options {
     pub expansion: Option<u32>,
     pub nonscaling: bool,
     pub nocreate: bool,
-    /// The kinds of filters that options ask for, by [`BloomKind`].
-    pub kinds: [bool; BloomKind::ALL.len()],
+    /// The kind that LAYOUT asks for.
+    pub layout: Option<BloomKind>,
+    pub counting: bool,
     /// The time for which a filter remembers its items, in milliseconds.
     pub window: Option<NonZeroU64>,
     pub slices: Option<u8>,
@@ -121,14 +122,15 @@ fn valkey_seed(server: &Server) -> [u8; SEED_BYTES] {
 }
 
 impl Options {
-    /// Asks for a kind, as the last step of setting an option.
-    fn ask_for(&mut self, kind: BloomKind) -> Result<(), Error> {
-        self.kinds[kind as usize] = true;
-        Ok(())
-    }
-
+    /// Returns true if LAYOUT or another option asks for a kind.
     pub(super) fn asks_for(&self, kind: BloomKind) -> bool {
-        self.kinds[kind as usize]
+        let by_others = match kind {
+            BloomKind::Native | BloomKind::Classic => false,
+            BloomKind::Counting => self.counting,
+            BloomKind::Windowed => self.window.is_some() || self.slices.is_some() || self.refresh || self.rolling,
+            BloomKind::Valkey => self.valkey_seed.is_some() || self.tightening.is_some() || self.scales_to.is_some(),
+        };
+        by_others || self.layout == Some(kind)
     }
 
     pub(super) fn asked_kinds(&self) -> impl DoubleEndedIterator<Item = BloomKind> {
@@ -212,7 +214,7 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
         ..row(Argument::flag(c"NONSCALING", c"nonscaling"))
     },
     OptionRow {
-        set: |options, _| options.ask_for(BloomKind::Counting),
+        set: |options, _| switch_on(&mut options.counting),
         replicated: |filter| (filter.kind() == Kind::Counting).then(String::new),
         ..row(Argument::flag(c"COUNTING", c"counting"))
     },
@@ -220,8 +222,7 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
         missing: [Error::WindowRange; 2],
         set: |options, given| {
             let length = given.value.unsigned().and_then(milliseconds).filter(|length| length.get() <= MAX_LENGTH);
-            set(&mut options.window, length, Error::WindowRange)?;
-            options.ask_for(BloomKind::Windowed)
+            set(&mut options.window, length, Error::WindowRange)
         },
         replicated: |filter| Some((filter.parameters().window?.length?.get() / 1000).to_string()),
         ..row(Argument::option(c"WINDOW", c"seconds", ArgumentKind::Integer))
@@ -230,33 +231,25 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
         missing: [Error::SlicesRange; 2],
         set: |options, given| {
             let slices = given.value.unsigned().and_then(|slices| u8::try_from(slices).ok());
-            set(&mut options.slices, slices.filter(|slices| SLICES.contains(slices)), Error::SlicesRange)?;
-            options.ask_for(BloomKind::Windowed)
+            set(&mut options.slices, slices.filter(|slices| SLICES.contains(slices)), Error::SlicesRange)
         },
         replicated: |filter| Some(filter.parameters().window?.slices.to_string()),
         ..row(Argument::option(c"SLICES", c"slices", ArgumentKind::Integer))
     },
     OptionRow {
-        set: |options, _| {
-            options.refresh = true;
-            options.ask_for(BloomKind::Windowed)
-        },
+        set: |options, _| switch_on(&mut options.refresh),
         replicated: |filter| has(filter, |window| window.refresh).then(String::new),
         ..row(Argument::flag(c"REFRESH", c"refresh"))
     },
     OptionRow {
-        set: |options, _| {
-            options.rolling = true;
-            options.ask_for(BloomKind::Windowed)
-        },
+        set: |options, _| switch_on(&mut options.rolling),
         replicated: |filter| has(filter, |window| window.rolling).then(String::new),
         ..row(Argument::flag(c"ROLLING", c"rolling"))
     },
     OptionRow {
         set: |options, given| {
             let ratio = given.grammar.float(given.value).ok_or(Error::BadTightening)?;
-            set(&mut options.tightening, ErrorRate::new(ratio), Error::TighteningRange)?;
-            options.ask_for(BloomKind::Valkey)
+            set(&mut options.tightening, ErrorRate::new(ratio), Error::TighteningRange)
         },
         ..row(Argument::option(c"TIGHTENING", c"ratio", ArgumentKind::Double))
     },
@@ -264,19 +257,17 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
         set: |options, given| {
             let items = given.grammar.capacity(given.value, [Error::BadCapacity, Error::CapacityRange])?;
             options.scales_to = Some(items);
-            options.ask_for(BloomKind::Valkey)
+            Ok(())
         },
         ..row(Argument::option(c"VALIDATESCALETO", c"items", ArgumentKind::Integer))
     },
     OptionRow {
         missing: [Error::BadSeed, Error::WrongArity],
-        set: |options, given| match given.value.bytes().try_into() {
+        set: |options, given| {
             // A number has at most 20 digits.
-            Ok(seed) => {
-                options.valkey_seed = Some(seed);
-                options.ask_for(BloomKind::Valkey)
-            }
-            Err(_) => set(&mut options.seed, given.value.unsigned(), Error::BadSeed),
+            options.valkey_seed = given.value.bytes().try_into().ok();
+            options.seed = given.value.unsigned();
+            if options.valkey_seed.is_some() || options.seed.is_some() { Ok(()) } else { Err(Error::BadSeed) }
         },
         replicated: |filter| filter.seed().map(|seed| seed.to_string()),
         ..row(Argument::option(c"SEED", c"seed", ArgumentKind::Integer))
@@ -284,8 +275,8 @@ pub(super) static OPTIONS: &[OptionRow<Options>; 19] = &[
     OptionRow {
         missing: [Error::BadLayout, Error::WrongArity],
         set: |options, given| {
-            let layout = given.value.index_in(&LAYOUT_NAMES).ok_or(Error::BadLayout)?;
-            options.ask_for(LAYOUTS[layout])
+            let layout = given.value.index_in(&LAYOUT_NAMES).map(|layout| LAYOUTS[layout]);
+            set(&mut options.layout, layout, Error::BadLayout)
         },
         replicated: |_| Some(Kind::Native.name().to_string_lossy().into_owned()),
         ..row(Argument::option(c"LAYOUT", c"layout", ArgumentKind::OneOf(&LAYOUT_ARGUMENTS)))

@@ -5,7 +5,7 @@
 
 use testkit::server::server_version;
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, error, run};
+use testkit::{Setup, ask, error, run};
 
 const ARITY: &str = "ERR wrong number of arguments";
 
@@ -90,6 +90,14 @@ fn options_are_checked_in_order_and_limits_are_named() {
     // Ours, and not valkey-bloom's.
     assert_eq!(error(&mut client, "BF.RESERVE key 0.01 100 COUNTING COUNTING").split(" for ").next(), Some(ARITY));
     run(&mut client, "BF.RESERVE counting 0.01 100 EX 100 COUNTING LAYOUT native").unwrap();
+    // The last of equal options counts.
+    for [first, last] in
+        [["LAYOUT classic", "LAYOUT native"], [&format!("SEED {}", "x".repeat(32)), "LAYOUT native SEED 7"]]
+    {
+        run(&mut client, &format!("BF.INSERT key {first} {last} ITEMS a")).unwrap();
+        assert_eq!(ask::<String>(&mut client, "BF.INFO key LAYOUT"), "native", "{first} {last}");
+        run(&mut client, "DEL key").unwrap();
+    }
     run(&mut client, "CONFIG SET maxmemory 20mb").unwrap();
     let out_of_memory = "OOM command not allowed when used memory > 'maxmemory'.";
     assert_eq!(error(&mut client, "BF.RESERVE key 0.01 100000000"), out_of_memory);
