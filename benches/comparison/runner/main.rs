@@ -1,8 +1,9 @@
 //! `make bench`: compares oxbloom with RedisBloom, with a module that does nothing, and with fastbloom.
 //!
 //! Prints a table for each kind of filter, and one that compares what was measured with what was aimed at. A whole run
-//! also writes them into the pages, between the markers that name them. With `QUICK=1`, smaller filters are measured in
-//! three minutes. With `ONLY=packed`, only the tables whose names start so are measured.
+//! also writes them into the pages, between the markers that name them, unless `SERVER_BIN` chooses another server, such
+//! as `target/servers/valkey-9.1`. With `QUICK=1`, smaller filters are measured in three minutes. With `ONLY=packed`,
+//! only the tables whose names start so are measured.
 
 mod client;
 mod goals;
@@ -43,7 +44,7 @@ fn main() {
         let title = tables.iter().find(|table| table.name == *name).map_or("", |table| &table.title);
         println!("## {name}: {title}\n\n{section}");
     }
-    if !quick && only.is_empty() {
+    if !quick && only.is_empty() && variable("SERVER_BIN").is_empty() {
         PAGES.iter().for_each(|page| fill_in(page, &sections));
     }
 }
