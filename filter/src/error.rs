@@ -54,6 +54,9 @@ error! {
         /// The filter does not support removal and counts. It was not built with
         /// [`counting`](crate::FilterBuilder::counting).
         NotCounting => "the filter was not created for removal and counts",
+        /// The filter cannot be folded: it is not a native one. Filters that count or forget, cuckoo filters and those
+        /// of other projects' layouts have no blocks.
+        CannotFold => "only native filters can be folded",
         /// The filters cannot be merged.
         Merge(error: MergeError) => error,
         /// The bytes cannot be decoded.

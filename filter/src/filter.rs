@@ -225,6 +225,38 @@ impl Filter {
     }
 }
 
+/// Folding, for filters that were created too large.
+impl Filter {
+    /// Shrinks a filter that was created too large, without its items. Returns the factor by which it is smaller, or 1
+    /// if it is unchanged.
+    ///
+    /// The filter is then as if it was created with room for `capacity` items, or for those that it has if these are
+    /// more: [`capacity`](Filter::capacity) is at least that. It keeps its items and its [error
+    /// rate](Filter::error_rate), at which it now is when it has that many. The factor is the largest one that divides
+    /// its number of blocks and keeps the rate. At a low rate, an item has several blocks, and then 8 KiB remain. A
+    /// filter that has grown is full, and stays unchanged.
+    ///
+    /// Needs memory for the smaller filter while it runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CannotFold`] if the filter is not a native one: if it counts, forgets, or has another layout;
+    /// [`Error::OutOfMemory`] if the smaller filter cannot be allocated. The filter is unchanged.
+    ///
+    /// ```
+    /// # use oxbloom_filter::Filter;
+    /// let mut filter = Filter::new(0.01, 1_000_000)?;
+    /// filter.insert_batch(["apple", "pear"])?;
+    /// assert_eq!(filter.fold(100_000)?, 8);
+    /// assert!(filter.contains("apple"));
+    /// assert_eq!((filter.capacity(), filter.memory_usage()), (125_000, 151_376));
+    /// # Ok::<(), oxbloom_filter::Error>(())
+    /// ```
+    pub fn fold(&mut self, capacity: u64) -> Result<u64, Error> {
+        for_each_kind!(&mut self.0, filter => filter.fold(capacity))
+    }
+}
+
 /// Time, for filters that forget.
 impl Filter {
     /// Sets the time of a filter that [forgets](crate::FilterBuilder::window), counted from 1970 or any other moment.
@@ -345,7 +377,7 @@ impl Filter {
     /// ```
     /// # use oxbloom_filter::Filter;
     /// let filter = Filter::new(0.01, 1_000_000)?;
-    /// assert_eq!(filter.memory_usage(), 1_210_192);
+    /// assert_eq!(filter.memory_usage(), 1_210_448);
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     #[inline]

@@ -1,7 +1,7 @@
 //! Maps a hash to the blocks of an item, and to its bit positions in them.
 //!
 //! ```text
-//!  hash ──┬── first word ───> first block ──> stride ──> the other blocks
+//!  hash ──┬── first word ───> first block, and with a stride from the same word, the other blocks
 //!         └── second word ──> 9 bits a probe, seven probes a word, then mixed again
 //! ```
 //!
@@ -12,7 +12,7 @@
 
 use crate::hash::{GOLDEN, Hash};
 use crate::line::BITS_PER_LINE;
-use crate::sizing::{BlockShape, MAX_BLOCKS_PER_ITEM, WORDS_PER_LINE};
+use crate::sizing::{BlockShape, FOLDABLE_BLOCKS, MAX_BLOCKS_PER_ITEM, WORDS_PER_LINE};
 
 /// The bits of hash that one probe takes: a block has 2^9 bits.
 pub(crate) const PROBE_BITS: u32 = BITS_PER_LINE.ilog2();
@@ -86,9 +86,11 @@ impl ProbePattern {
     }
 
     /// Returns the blocks of an item among `blocks`, all different, each with its number of probes.
+    ///
+    /// [Folding](BlockShape::folded_by) relies on this: among `blocks / k`, block `b` of an item becomes block `b / k`.
     #[inline]
     pub(crate) fn blocks_of(&self, hash: Hash, blocks: usize) -> ItemBlocks {
-        ItemBlocks { pattern: *self, hash: hash.first, blocks: blocks as u64, block: 0, stride: 0, index: 0 }
+        ItemBlocks { pattern: *self, place: hash.first, blocks: blocks as u64, stride: 0, index: 0 }
     }
 }
 
@@ -98,38 +100,67 @@ fn fastrange(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
-/// Returns `number / divisor` for numbers below `2^57` and divisors below [`MAX_BLOCKS_PER_ITEM`], without a slow
-/// division.
-///
-/// The reciprocal is too large by less than 1, and `2^57 * 15 < 2^64` (Granlund and Montgomery 1994, "Division by
-/// Invariant Integers using Multiplication").
-#[inline]
-fn quotient(number: u64, divisor: u8) -> u64 {
-    const RECIPROCALS: [u64; MAX_BLOCKS_PER_ITEM as usize] = {
-        let mut reciprocals = [0; MAX_BLOCKS_PER_ITEM as usize];
-        let mut divisor = 2;
-        while divisor < MAX_BLOCKS_PER_ITEM as usize {
-            reciprocals[divisor] = u64::MAX / divisor as u64 + 1;
-            divisor += 1;
-        }
-        reciprocals
-    };
-    debug_assert!(number < 1 << 57 && divisor < MAX_BLOCKS_PER_ITEM, "{number} / {divisor}");
-    match divisor {
-        0 | 1 => number,
-        _ => fastrange(RECIPROCALS[usize::from(divisor)], number),
+/// `2^64 / n` by `n`, rounded up.
+const RECIPROCALS: [u64; FOLDABLE_BLOCKS as usize] = {
+    let mut reciprocals = [0; FOLDABLE_BLOCKS as usize];
+    let mut number = 2;
+    while number < FOLDABLE_BLOCKS {
+        reciprocals[number as usize] = u64::MAX / number + 1;
+        number += 1;
     }
-}
+    reciprocals
+};
+
+/// The minimum stride in a filter that can be folded, `1 / FOLDABLE_BLOCKS` of all places.
+const MIN_STRIDE: u64 = 1 << (u64::BITS - FOLDABLE_BLOCKS.ilog2());
+
+/// The number of strides in a filter that can be folded, by the number of an item's further blocks. So many strides,
+/// and another `MIN_STRIDE`, are at most all places.
+const STRIDES: [u64; MAX_BLOCKS_PER_ITEM as usize] = {
+    let mut strides = [0; MAX_BLOCKS_PER_ITEM as usize];
+    let mut further = 1;
+    while further < MAX_BLOCKS_PER_ITEM {
+        strides[further as usize] = MIN_STRIDE.wrapping_neg() / further as u64 - MIN_STRIDE;
+        further += 1;
+    }
+    strides
+};
 
 /// The blocks of an item; see [`ProbePattern::blocks_of`].
+///
+/// Each has a place among `2^64`: the first word of the hash, plus a number of strides. Place `p` is in block `floor(p *
+/// blocks / 2^64)`. Let `B` be the number of blocks, and `F` be [`FOLDABLE_BLOCKS`].
+///
+/// - If `B >= F`, places do not depend on `B`. So they are in block `floor(p * B/k / 2^64) = floor(floor(p * B / 2^64) /
+///   k)` of a filter with `B/k` blocks, for each `k` that divides `B`.
+/// - All blocks are different: a stride is at least `2^64 / F`, and the last place is at most `2^64 - 2^64 / F` beyond
+///   the first. So any two places are `2^64 / B` apart, in both directions around the end.
+/// - With fewer than `F` blocks, this would leave too few strides. There, a stride is a whole number of blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct ItemBlocks {
     pattern: ProbePattern,
-    hash: u64,
-    blocks: u64,
-    block: u64,
+    place: u64,
     stride: u64,
+    blocks: u64,
     index: u8,
+}
+
+impl ItemBlocks {
+    /// Chooses the stride, when the place is still that of the first block.
+    #[inline]
+    fn choose_stride(&mut self) {
+        let random = self.place.wrapping_mul(GOLDEN);
+        let further = self.pattern.blocks_per_item - 1;
+        if self.blocks >= FOLDABLE_BLOCKS {
+            self.stride = MIN_STRIDE + fastrange(random, STRIDES[usize::from(further)]);
+        } else {
+            // What rounding up the width adds, at most `2 * blocks * blocks / 2^64` of a block, changes no index.
+            let width = RECIPROCALS[self.blocks as usize];
+            let most = (self.blocks as u8 - 1) / further;
+            self.place = fastrange(self.place, self.blocks) * width;
+            self.stride = (1 + fastrange(random, most.into())) * width;
+        }
+    }
 }
 
 impl Iterator for ItemBlocks {
@@ -138,24 +169,19 @@ impl Iterator for ItemBlocks {
 
     #[inline]
     fn next(&mut self) -> Option<(usize, u8)> {
-        match self.index {
-            index if index == self.pattern.blocks_per_item => return None,
-            0 => self.block = fastrange(self.hash, self.blocks),
-            index => {
-                if index == 1 {
-                    // The last block is at most `blocks - 1` beyond the first, so that all are different.
-                    let strides = quotient(self.blocks - 1, self.pattern.blocks_per_item - 1);
-                    self.stride = 1 + fastrange(self.hash.wrapping_mul(GOLDEN), strides);
-                }
-                self.block += self.stride;
-                // Branchless: a branch would be mispredicted half of the time. If there is nothing to subtract, the
-                // difference wraps, and is the larger number.
-                self.block = self.block.min(self.block.wrapping_sub(self.blocks));
-            }
+        if self.index == self.pattern.blocks_per_item {
+            return None;
         }
+        if self.index > 0 {
+            if self.index == 1 {
+                self.choose_stride();
+            }
+            self.place = self.place.wrapping_add(self.stride);
+        }
+        let block = fastrange(self.place, self.blocks);
         let probes = self.pattern.base_probes + u8::from(self.index < self.pattern.extra_blocks);
         self.index += 1;
-        Some((self.block as usize, probes))
+        Some((block as usize, probes))
     }
 }
 
@@ -248,11 +274,14 @@ mod tests {
         }
 
         #[test]
-        fn quotients_are_exact(number in 0u64..1 << 57, divisor in 1u8..MAX_BLOCKS_PER_ITEM) {
-            prop_assert_eq!(quotient(number, divisor), number / u64::from(divisor));
-            let multiple = number - number % u64::from(divisor);
-            prop_assert_eq!(quotient(multiple, divisor), multiple / u64::from(divisor));
-            prop_assert_eq!(quotient(multiple.saturating_sub(1), divisor), multiple.saturating_sub(1) / u64::from(divisor));
+        fn each_block_of_an_item_is_folded_into_its_block_of_the_smaller_filter(
+            first: u64, per_item in 1u8..=16, blocks in FOLDABLE_BLOCKS..1 << 28, factor in 1u64..1 << 28,
+        ) {
+            let hash = Hash { first, second: 0 };
+            let shape = BlockShape { blocks, words: WORDS_PER_LINE, blocks_per_item: per_item, probes: per_item };
+            let folded: Vec<_> = blocks_of(hash, shape).collect();
+            let of_larger = blocks_of(hash, BlockShape { blocks: blocks * factor, ..shape });
+            prop_assert_eq!(of_larger.map(|block| block / factor as usize).collect::<Vec<_>>(), folded);
         }
     }
 
@@ -265,7 +294,7 @@ mod tests {
         hash.probes().next_positions(9, |position| probes.push(position));
         assert_eq!(
             (blocks_of(hash, shape).collect::<Vec<_>>(), probes),
-            ([813984504309, 237162239466, 759851602399].into(), [470, 158, 474, 196, 292, 497, 488, 118, 395].into())
+            ([813984504309, 233501642115, 752530407697].into(), [470, 158, 474, 196, 292, 497, 488, 118, 395].into())
         );
         assert_eq!(hash.probes_below(17 * 64).take(7).collect::<Vec<_>>(), [314, 618, 1039, 648, 154, 1086, 328]);
     }

@@ -41,6 +41,10 @@ pub const MAX_BLOCKS: u64 = i64::MAX as u64 / BITS_PER_LINE;
 /// down to [`LOWEST_ERROR_RATE`].
 pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 
+/// The number of blocks from which on a filter can be folded if an item has several blocks, a power of two. With fewer,
+/// their choice depends on the number of blocks. Their chunks take more than what is stored without a tag: see the codec.
+pub const FOLDABLE_BLOCKS: u64 = 128;
+
 /// The lowest error rate that a layer is sized for, `2^-64`: one false positive in 18 quintillion look-ups.
 pub const LOWEST_ERROR_RATE: f64 = 1.0 / (1u128 << 64) as f64;
 
@@ -152,6 +156,19 @@ impl BlockShape {
             && (1..=MAX_BLOCKS_PER_ITEM).contains(&self.blocks_per_item)
             && u64::from(self.blocks_per_item) <= self.blocks
             && self.probes >= self.blocks_per_item
+    }
+
+    /// Returns true if the places of an item's blocks do not depend on the number of blocks.
+    pub fn has_fixed_places(&self) -> bool {
+        self.blocks_per_item == 1 || self.blocks >= FOLDABLE_BLOCKS
+    }
+
+    /// Returns the shape after each `factor` neighbouring blocks were combined into one, or `None` if this would not be
+    /// the layer that was created with this shape, with the same items.
+    pub fn folded_by(self, factor: u64) -> Option<BlockShape> {
+        let folded = BlockShape { blocks: self.blocks.checked_div(factor)?, ..self };
+        let is_exact = self.blocks.is_multiple_of(factor) && folded.is_sound() && folded.has_fixed_places();
+        (is_exact || factor == 1).then_some(folded)
     }
 
     /// Returns the bytes of all blocks.

@@ -183,7 +183,7 @@ test("the calculator shows the library's figures, and rejects bad input", { time
   const select = (kind) => page.locator(".calculator [name=kind]").selectOption(kind);
   const fill = (name, value) => page.locator(`.calculator [name=${name}]`).fill(value);
   await shows("command", "BF.RESERVE key 0.01 1000000 NONSCALING");
-  await shows("memory", "1,210,192 bytes");
+  await shows("memory", "1,210,448 bytes");
   await shows("probes", "7");
   await page.locator("figure[data-chart=memory] .other").waitFor({ state: "attached" });
   await select("cuckoo");

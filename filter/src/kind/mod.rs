@@ -337,6 +337,11 @@ pub trait KindFilter: Contained {
         Err(Error::NotCounting)
     }
 
+    /// Folds the filter: see [`Filter::fold`](crate::Filter::fold).
+    fn fold(&mut self, _capacity: u64) -> Result<u64, Error> {
+        Err(Error::CannotFold)
+    }
+
     /// Returns the last part of what must be equal for a merge: true if both store the same for the same items.
     fn is_shaped_like(&self, _other: &Self) -> bool {
         false

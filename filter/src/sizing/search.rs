@@ -77,6 +77,21 @@ fn first(mut low: u8, mut high: u8, mut holds: impl FnMut(u8) -> bool) -> u8 {
     low
 }
 
+/// Returns a number of at most `max` (at least 1) with many divisors, and at least half as large.
+fn unit(max: u64) -> u64 {
+    let factors = [2, 3, 2, 5, 2, 3, 7].into_iter().chain(std::iter::repeat(2));
+    let mut unit = 1;
+    for factor in factors {
+        if unit * 2 > max {
+            break;
+        }
+        if unit * factor <= max {
+            unit *= factor;
+        }
+    }
+    unit
+}
+
 /// A search for the smallest layer, with a given number of blocks per item.
 #[derive(Clone, Copy)]
 struct Search {
@@ -102,7 +117,8 @@ impl Search {
         (rate <= self.target.rate).then_some(probes)
     }
 
-    /// Returns the shape with the fewest blocks between `min` and `max`, to within 0.1 %, that keeps the rate.
+    /// Returns the shape with the fewest blocks between `min` and `max`, to within 0.1 %, that keeps the rate. Except
+    /// `max`, only multiples of a number with many divisors are tried, so that the layer can be folded.
     fn fewest_blocks(&self, min: u64, max: u64) -> Option<BlockShape> {
         let min = min.max(u64::from(self.blocks_per_item));
         if min > max {
@@ -110,18 +126,17 @@ impl Search {
         }
         let mut probes = self.keeps_rate(max)?;
         let mut best = self.shape(max, probes);
-        let mut low = min;
-        let mut high = max;
-        let step = (min >> 10).max(1);
-        while high - low >= step {
-            let blocks = low + (high - low) / 2;
-            let (better, rate) = self.best_probes(blocks, probes);
+        let unit = unit(min >> 10);
+        let (mut low, mut high) = (min.div_ceil(unit), max.div_ceil(unit));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let (better, rate) = self.best_probes(middle * unit, probes);
             if rate <= self.target.rate {
-                high = blocks;
+                high = middle;
                 probes = better;
-                best = self.shape(blocks, probes);
+                best = self.shape(middle * unit, probes);
             } else {
-                low = blocks + 1;
+                low = middle + 1;
             }
         }
         Some(best)

@@ -40,7 +40,9 @@ impl OwnFilter for NativeFilter {
     fn tags(&self) -> [u64; MAX_SECTIONS] {
         let BlockShape { blocks, words, blocks_per_item, probes } = self.layer.shape();
         let [a, b, c, d, e, f, g, h] = blocks.to_le_bytes();
-        let shape = [a, b, c, d, e, f, g, h, words, blocks_per_item, probes];
+        // Before filters could be folded, the further blocks of an item were others: their chunks have another tag.
+        let places = u8::from(blocks_per_item > 1 && self.layer.shape().has_fixed_places()) << 7;
+        let shape = [a, b, c, d, e, f, g, h, words, blocks_per_item | places, probes];
         let of_blocks = xxh3_64_with_seed(&shape, self.spec.seed);
         let lengths = match self.table().map(Table::addressing) {
             Some(Addressing::Growing(lengths)) => lengths.to_bytes(),

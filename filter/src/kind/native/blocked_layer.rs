@@ -23,10 +23,10 @@ use crate::array::{Mover, WORD, Words};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
-use crate::layer::{LayerInfo, combine_bits};
+use crate::layer::{LayerInfo, combine_bits, fold_blocks};
 use crate::line::{LINE, Line, count_ones, or};
 use crate::probe::{ItemBlocks, ProbePattern};
-use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE, WORDS_PER_LINE};
+use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE, WORDS_PER_LINE, textbook_bits_per_item};
 use crate::spec::{Growth, OwnSpec};
 
 /// The parameters of a native layer.
@@ -54,6 +54,27 @@ impl BlockedSpec {
     pub fn full_rate(&self, filter: &OwnSpec) -> f64 {
         let most = filter.layer_error_rate();
         self.shape.full_rate(self.capacity, most).min(most)
+    }
+
+    /// Returns the spec of the smallest layer into which the layer can be folded so that it keeps its error rate with
+    /// `items` items.
+    ///
+    /// Folding by `k` keeps the number of items a block, and so the rate, if the capacity is divided by `k` too.
+    pub fn folded_for(self, filter: &OwnSpec, items: u64) -> BlockedSpec {
+        let BlockedSpec { shape, capacity } = self;
+        let rate = filter.layer_error_rate();
+        // High rates exceed it: see `Guarantee`.
+        let most = shape.full_rate(capacity, rate).max(rate);
+        let least_bits = items as f64 * textbook_bits_per_item(most);
+        let folded = |factor: u64| {
+            let shape = shape.folded_by(factor).filter(|shape| shape.bits() as f64 >= least_bits)?;
+            let capacity = items.max(capacity / factor).max(1);
+            (shape.full_rate(capacity, rate) <= most).then_some(BlockedSpec { shape, capacity })
+        };
+        let root = shape.blocks.isqrt();
+        let divides = |divisor: &u64| shape.blocks.is_multiple_of(*divisor);
+        let large = (1..=root).filter(divides).map(|divisor| shape.blocks / divisor);
+        large.chain((2..=root).rev().filter(divides)).find_map(folded).unwrap_or(self)
     }
 }
 
@@ -233,6 +254,17 @@ impl BlockedLayer {
             self.count = ItemCount::merged(op, operands, self.shape().items_from_fill(set_bits));
         }
         changed
+    }
+
+    /// Returns the layer of a [folded](BlockedSpec::folded_for) spec, with the same items: each of its blocks has all
+    /// bits of as many neighbouring blocks as were folded into it. So it is bit for bit the layer that was created with
+    /// this spec, with the items inserted into it.
+    pub fn folded(&self, spec: BlockedSpec) -> Result<BlockedLayer, Error> {
+        let mut folded = BlockedLayer::new(spec)?;
+        let factor = self.blocks() / folded.blocks();
+        folded.set_bits = fold_blocks(folded.bytes_mut(), self.bytes(), self.block_bytes(), factor);
+        folded.count = self.count;
+        Ok(folded)
     }
 
     /// Lets a mover move the bits.

@@ -303,6 +303,19 @@ impl KindFilter for NativeFilter {
         Ok(self.layer.merge(layers, op, false) || changed)
     }
 
+    /// Does nothing if the filter has grown: then its blocks are full.
+    fn fold(&mut self, capacity: u64) -> Result<u64, Error> {
+        let spec = self.layer.spec();
+        let folded = match self.table {
+            None => spec.folded_for(&self.spec, capacity.max(self.layer.items())),
+            Some(_) => spec,
+        };
+        if folded != spec {
+            self.layer = self.layer.folded(folded)?;
+        }
+        Ok(spec.shape.blocks / folded.shape.blocks)
+    }
+
     #[inline]
     fn table_bytes(&self) -> usize {
         self.table().map_or(0, |table| size_of::<Table>() + table.allocated())
