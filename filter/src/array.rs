@@ -153,18 +153,45 @@ impl<const N: usize, T: Copy> Array<N, T> {
         if self.length == 0 {
             return;
         }
-        let Some(base) = (mover.0)(self.base()) else { return };
+        if let Some(base) = (mover.0)(self.base()) {
+            // SAFETY: a mover's new allocation has the size and the contents of the old one, which is gone.
+            unsafe { self.rebase(base) };
+        }
+    }
+
+    /// Keeps the first `length` elements, at least one, and frees the memory of the others. Returns false if the
+    /// allocator cannot do that, and keeps all.
+    ///
+    /// The memory stays where it is, as far as the allocator can shrink it: copying a gigabyte takes longer, because the
+    /// system has to provide each page of the copy.
+    pub(crate) fn truncate(&mut self, length: usize) -> bool {
+        debug_assert!((1..=self.length).contains(&length), "{length} of {} elements", self.length);
+        let (all, kept) = (layout::<N>(self.length, self.padded), layout::<N>(length, self.padded));
+        // SAFETY: by invariant 1; the array has elements, and `kept` is no larger, and at least one byte long.
+        let Some(base) = NonNull::new(unsafe { alloc::realloc(self.base().as_ptr(), all, kept.size()) }) else {
+            return false;
+        };
+        self.length = length;
+        // SAFETY: the new allocation has the layout of so many elements, and the contents of the old one, which is gone.
+        unsafe { self.rebase(base) };
+        true
+    }
+
+    /// Sets the base of the allocation after it moved.
+    ///
+    /// # Safety
+    ///
+    /// `base` must be an allocation of the array's layout, with the elements as many bytes from it as from the old one.
+    unsafe fn rebase(&mut self, base: NonNull<u8>) {
         let was = self.offset;
-        let offset = padding(base, self.padded);
-        // SAFETY: a mover's new allocation has the size of the old one, and holds the elements `was` bytes from its
-        // base (invariant 3).
+        self.offset = padding(base, self.padded);
+        // SAFETY: by the caller's promise and invariant 3, for the old offset and for the new one.
         unsafe {
-            self.start = base.add(offset.into());
-            if was != offset {
+            self.start = base.add(self.offset.into());
+            if was != self.offset {
                 base.add(was.into()).copy_to(self.start, self.length * N);
             }
         }
-        self.offset = offset;
     }
 }
 
@@ -294,6 +321,25 @@ mod tests {
     #[test]
     fn an_array_may_be_empty() {
         assert!(Bytes::zeroed(0).unwrap().as_slice().is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_of_an_array_stays_the_same() {
+        for padded in [false, true] {
+            for (length, kept) in [(1, 1), (100, 3), (1000, 999), (1 << 18, 5000), (1 << 18, 1 << 17)] {
+                let mut words = Words::allocate(length, padded, ()).unwrap();
+                words
+                    .as_mut_slice()
+                    .as_flattened_mut()
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(i, byte)| *byte = (i * 7) as u8);
+                let content = words.as_slice()[..kept].to_vec();
+                assert!(words.truncate(kept));
+                assert_eq!(words.as_slice(), content);
+                assert!(!padded || words.as_slice().as_ptr().align_offset(LINE) == 0);
+            }
+        }
     }
 
     #[test]

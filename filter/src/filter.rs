@@ -236,7 +236,8 @@ impl Filter {
     /// its number of blocks and keeps the rate. At a low rate, an item has several blocks, and then 8 KiB remain. A
     /// filter that has grown is full, and stays unchanged.
     ///
-    /// Needs memory for the smaller filter while it runs.
+    /// The bits stay in place, and the memory behind them is freed. If the allocator cannot do that, they are copied:
+    /// memory for the smaller filter is allocated in any case.
     ///
     /// # Errors
     ///

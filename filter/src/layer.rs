@@ -4,7 +4,7 @@
 
 use crate::arch::{Processor, versioned};
 use crate::item_count::MergeOp;
-use crate::line::{LINE, Line, count_ones, or};
+use crate::line::{LINE, Line, count_ones};
 use crate::table::Table;
 
 /// The number of bytes that are combined at a time, so that they are still in the processor's L1 cache when they are
@@ -44,9 +44,9 @@ versioned! {
     fn combine(target: &mut [u8], source: &[u8], op: MergeOp) -> bool = combine_with;
     /// Returns the number of bits that are set, for many bytes.
     fn count_ones_of_part(part: &[u8]) -> u64 = count_ones_with;
-    /// Sets each block of `target`, which is zeroed, to the combination of `factor` blocks of `source`. Returns the
-    /// number of bits that are set.
-    pub(crate) fn fold_blocks(target: &mut [u8], source: &[u8], block: usize, factor: usize) -> u64 = fold_blocks_with;
+    /// Combines each `factor` neighbouring blocks of this many bytes into one, at the start of `bytes`. Returns the
+    /// number of bits that are set there.
+    pub(crate) fn fold_blocks(bytes: &mut [u8], block: usize, factor: usize) -> u64 = fold_blocks_with;
 }
 
 #[inline(always)]
@@ -84,23 +84,27 @@ fn count_ones_with(part: &[u8], _: impl Processor) -> u64 {
 }
 
 #[inline(always)]
-fn fold_blocks_with(target: &mut [u8], _: impl Processor, source: &[u8], block: usize, factor: usize) -> u64 {
+fn fold_blocks_with(bytes: &mut [u8], _: impl Processor, block: usize, factor: usize) -> u64 {
+    let blocks = bytes.len() / (block * factor);
     if block != LINE {
-        let folded = target.chunks_mut(block).zip(source.chunks(block * factor));
-        return folded.flat_map(|(target, sources)| sources.chunks(block).map(|source| or(target, source))).sum();
+        for byte in 0..blocks * block {
+            let first = byte / block * block * factor + byte % block;
+            bytes[byte] = (first..).step_by(block).take(factor).fold(0, |folded, source| folded | bytes[source]);
+        }
+        return count_ones(&bytes[..blocks * block]);
     }
+    let (lines, _) = bytes.as_chunks_mut::<LINE>();
     let mut set = 0;
-    for (target, sources) in target.as_chunks_mut::<LINE>().0.iter_mut().zip(source.chunks(LINE * factor)) {
+    for target in 0..blocks {
         let mut line: Line = [0; LINE];
-        for source in sources.as_chunks::<LINE>().0 {
+        for source in &lines[target * factor..][..factor] {
             line.iter_mut().zip(source).for_each(|(byte, source)| *byte |= source);
         }
-        let in_line = count_ones(&line);
         // Pages without set bits stay untouched.
-        if in_line > 0 {
-            *target = line;
+        if line != lines[target] {
+            lines[target] = line;
         }
-        set += in_line;
+        set += count_ones(&line);
     }
     set
 }

@@ -256,15 +256,21 @@ impl BlockedLayer {
         changed
     }
 
-    /// Returns the layer of a [folded](BlockedSpec::folded_for) spec, with the same items: each of its blocks has all
+    /// Makes the layer one of a [folded](BlockedSpec::folded_for) spec, with the same items: each of its blocks has all
     /// bits of as many neighbouring blocks as were folded into it. So it is bit for bit the layer that was created with
     /// this spec, with the items inserted into it.
-    pub fn folded(&self, spec: BlockedSpec) -> Result<BlockedLayer, Error> {
-        let mut folded = BlockedLayer::new(spec)?;
-        let factor = self.blocks() / folded.blocks();
-        folded.set_bits = fold_blocks(folded.bytes_mut(), self.bytes(), self.block_bytes(), factor);
-        folded.count = self.count;
-        Ok(folded)
+    pub fn fold(&mut self, spec: BlockedSpec) -> Result<(), Error> {
+        // Only used if the allocator cannot shrink the array: until then, the system provides no page of it.
+        let mut spare = BlockedLayer::new(spec)?;
+        let (block, factor) = (self.block_bytes(), self.blocks() / spare.blocks());
+        self.set_bits = fold_blocks(self.bytes_mut(), block, factor);
+        if !self.words.truncate(spare.words.as_slice().len()) {
+            let folded = &self.bytes()[..spare.bytes().len()];
+            spare.bytes_mut().copy_from_slice(folded);
+            self.words = spare.words;
+        }
+        self.capacity = spec.capacity;
+        Ok(())
     }
 
     /// Lets a mover move the bits.

@@ -311,7 +311,7 @@ impl KindFilter for NativeFilter {
             Some(_) => spec,
         };
         if folded != spec {
-            self.layer = self.layer.folded(folded)?;
+            self.layer.fold(folded)?;
         }
         Ok(spec.shape.blocks / folded.shape.blocks)
     }
