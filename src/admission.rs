@@ -101,6 +101,17 @@ pub(crate) fn merge(
     admission.or_exit(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
 }
 
+/// Folds a filter. Returns the factor.
+///
+/// Needs no admission, since the filter takes less memory afterwards; and no limit, since blocks are folded at the speed
+/// of memory, as they are merged.
+pub(crate) fn fold(server: &Server, filter: &mut Filter, capacity: u64) -> Result<u64, Error> {
+    let before = Footprint::of(filter);
+    let folded = admitted(server, |_admit| filter.fold(capacity), Error::folding);
+    statistics::on_change(filter, before);
+    folded
+}
+
 /// Returns an error if the tables of these filters are larger than one command may merge, since all other clients wait
 /// for it. Blocks need no limit: they are merged at the speed of memory. What a master or the append-only file has
 /// merged is always merged here.

@@ -133,6 +133,7 @@ errors! {
         TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
         MergedValkey => c"ERR cannot merge filters with LAYOUT valkey: add all items to one filter";
         MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
+        NotFoldable => c"ERR cannot fold this filter: only filters with the native layout and without COUNTING, WINDOW and ROLLING have blocks";
         SourceChanged => c"ERR the source changed during the import: import again without CURSOR, while no client writes to it";
         ImportDiffers => c"ERR the imported filter differs from the source, and was removed: report it";
         NotCounting => c"ERR this filter does not support BF.DEL and BF.COUNT: create it with BF.RESERVE key error_rate capacity COUNTING";
@@ -296,6 +297,14 @@ impl Error {
             MergeError::MergedValkey => Error::MergedValkey,
             MergeError::CannotGrow => Error::UnionTooLarge,
             _ => no_memory,
+        }
+    }
+
+    /// Returns the error for a filter that could not be folded. `limit` is the exceeded limit if memory was the reason.
+    pub(crate) fn folding(error: oxbloom_filter::Error, limit: Limit) -> Error {
+        match error {
+            oxbloom_filter::Error::CannotFold => Error::NotFoldable,
+            _ => Error::NoMemory(limit),
         }
     }
 

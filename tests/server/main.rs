@@ -13,6 +13,7 @@ mod dialect;
 mod expected;
 mod expiry;
 mod fields;
+mod folding;
 mod forgetting;
 #[cfg(target_arch = "x86_64")]
 mod importing;

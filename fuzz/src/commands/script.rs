@@ -21,7 +21,7 @@ const WORDS: &[&str] = &[
     "EXPANSION", "NONSCALING", "COUNTING", "SEED", "LAYOUT", "native", "classic", "LIKE", "CAPACITY", "ERROR", "NOCREATE", "NX",
     "ITEMS", "UNION", "INTERSECT", "SIZE", "FILTERS", "FILL", "FPR", "ESTIMATED", "5000",
     "0.5", "0.1", "0.01", "0.001", "1e-9", "1e-300", "0.99999999",
-    "-1", "0", "1", "2", "3", "4", "5", "8", "20", "50", "100", "1000", "100000", "4294967295", "9223372036854775807",
+    "-1", "0", "1", "2", "3", "BF.FOLD", "5", "8", "20", "50", "100", "1000", "100000", "4294967295", "9223372036854775807",
     "error-rate", "initial-size", "expansion-factor", "layout", "lookahead-size", "ERROR_RATE", "CF_MAX_EXPANSIONS",
     "",
     "REPLACE", "redisbloom-version", "auto", "EXPIRE", "EX", "PX", "EXAT", "PXAT", "ALL",

@@ -39,6 +39,7 @@ pub(crate) fn use_in_every_way(filter: &mut Filter) {
     check_same(filter, &Filter::from_bytes(&filter.to_bytes().expect("little memory")).expect("sound bytes"));
     check_merges(filter);
     check_conversion(filter);
+    check_folding(filter, inserted);
     filter.look_ahead(&item(0));
 
     if filter.counts() {
@@ -49,6 +50,18 @@ pub(crate) fn use_in_every_way(filter: &mut Filter) {
         let is_there = |(now, before)| now >= before || before >= MAX_COUNT;
         assert!(is_said_to_be_empty || self::counts(filter).into_iter().zip(counts).all(is_there));
     }
+}
+
+/// Folds a filter that can be folded, which then has all items.
+fn check_folding(filter: &Filter, inserted: u64) {
+    let mut folded = filter.try_clone().expect("a copy");
+    match folded.fold(0) {
+        Ok(1) | Err(Error::CannotFold) => assert!(whole(&folded) == whole(filter)),
+        Ok(_) => assert!(folded.memory_usage() < filter.memory_usage() && folded.len() == filter.len()),
+        Err(error) => panic!("{error}"),
+    }
+    assert!((0..inserted).all(|number| folded.contains(item(number))));
+    check_figures(&folded);
 }
 
 /// Converts a classic cuckoo filter into a native one, which has all items, and counts that are not too low: if both

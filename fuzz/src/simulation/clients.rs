@@ -76,6 +76,11 @@ impl Simulation {
             }
             92..94 => self.load_chunks(server, kind, [key, other]),
             94..96 => self.merge(server, [key, other]),
+            // Folding changes no item, if the filter is of a kind that can be folded.
+            96 => {
+                let capacity = self.random.one_of(&["", "CAPACITY 20", "CAPACITY 1000"]);
+                self.send(server, &line(&format!("BF.FOLD {key} {capacity}")));
+            }
             _ => self.change_key(server, [key, other]),
         }
     }

@@ -8,6 +8,7 @@
 //!  packed, packing        the commands on packed items
 //!  info                   BF.INFO, BF.DEBUG
 //!  merge                  BF.MERGE
+//!  fold                   BF.FOLD
 //!  dump                   BF.SCANDUMP, BF.LOADCHUNK, BF.LOAD
 //! ```
 //!
@@ -16,6 +17,7 @@
 mod add;
 mod creation;
 mod dump;
+mod fold;
 mod info;
 mod merge;
 mod options;
@@ -130,6 +132,12 @@ pub(super) static COMMANDS: &[Command] = &[
             Argument::choice(c"operation", &OPERATIONS),
             Argument::flag(c"REPLACE", c"replace"),
         ],
+    },
+    command! {
+        Fold, fold::fold, Arity { min: 2, max: 4 }, Access::Remove,
+        complexity: c"O(N), where N is the size of the filter",
+        summary: c"Shrinks a Bloom filter that was reserved too large, without its items.",
+        arguments: || vec![Argument::option(c"CAPACITY", c"capacity", ArgumentKind::Integer)],
     },
     command! {
         Card, query::card, Arity::exactly(2), Access::Read, complexity: EACH_LAYER,

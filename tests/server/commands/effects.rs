@@ -107,6 +107,13 @@ const MERGES: &[Step] = &[
     ("BF.MERGE b 2 a b INTERSECT", &[], &[]),
     ("BF.MERGE new 2 a b", &["bf.merge new"], &["BF.MERGE new 2 a b REPLACE"]),
     ("BF.MERGE new 1 absent", &[], &[]),
+    ("BF.RESERVE two 0.01 1000000 SEED 7", &["bf.reserve two"], &["BF.RESERVE two …"]),
+    ("BF.FOLD two CAPACITY 1000000", &[], &[]),
+    ("BF.FOLD two CAPACITY x", &[], &[]),
+    ("BF.FOLD two capacity 300000", &["bf.fold two"], &["BF.FOLD two capacity 300000"]),
+    ("BF.FOLD two", &["bf.fold two"], &["BF.FOLD two"]),
+    ("BF.FOLD two", &[], &[]),
+    ("BF.FOLD absent", &[], &[]),
 ];
 
 const NATIVE_CUCKOO: &[Step] = &[

@@ -46,6 +46,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     command("bf.count", "BF.COUNT key item", 3, false, true, READS),
     command("bf.mcount", "BF.MCOUNT key item", -3, false, false, READS),
     command("bf.merge", "BF.MERGE key 1 key", -4, true, false, MERGES),
+    command("bf.fold", "BF.FOLD key", -2, true, false, REMOVES),
     command("bf.card", "BF.CARD key", 2, false, true, READS),
     command("bf.info", "BF.INFO key", -2, false, true, READS),
     command("bf.scandump", "BF.SCANDUMP key 0", 3, false, false, READS),

@@ -92,6 +92,11 @@ impl KeyspaceWorkload {
             (_, 15..19) => self.run_on_key(random, client, key, other),
             (_, 19) => self.expire(random, client, key),
             (_, 20 | 21) => self.load_chunks(random, client, key, other),
+            (Family::Bloom, 22) if random.chance(30) => {
+                let command = format!("BF.FOLD {key}");
+                // Only filters of one kind can be folded.
+                Ok(run(client, &command).map_or_else(|error| error.to_string(), |_| command))
+            }
             (Family::Bloom, 22) => self.merge(random, client, key, other),
             (Family::Cuckoo, 22) => {
                 let command = format!("CF.COMPACT {key}");
