@@ -191,6 +191,13 @@ class BloomFilter:
     def clear(self) -> None:
         """Removes all items. The options, the seed and the time stay the same."""
 
+    def fold(self, capacity: int = 0) -> int:
+        """Shrinks a filter that was created too large, to room for `capacity` items, or for those that it has. Returns
+        the factor by which it is smaller.
+
+        Raises ValueError if the filter counts, forgets, or has another layout than "native".
+        """
+
     def __eq__(self, other: object, /) -> bool: ...
     __hash__: ClassVar[None]  # type: ignore[assignment]
     def union(self, other: BloomFilter) -> BloomFilter:

@@ -178,6 +178,15 @@ impl BloomFilter {
         py.detach(|| self.with_mut_detached(Filter::clear))?.map_err(failed)
     }
 
+    /// Shrinks a filter that was created too large, to room for `capacity` items, or for those that it has. Returns the
+    /// factor by which it is smaller.
+    ///
+    /// Raises ValueError if the filter counts, forgets, or has another layout than "native".
+    #[pyo3(signature = (capacity = 0))]
+    fn fold(&self, py: Python<'_>, capacity: u64) -> PyResult<u64> {
+        py.detach(|| self.with_mut_detached(|filter| filter.fold(capacity)))?.map_err(failed)
+    }
+
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<bool> {
         let other = other.get();
         py.detach(|| self.equals_detached(other))

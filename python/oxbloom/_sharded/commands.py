@@ -200,6 +200,11 @@ class Commands(ItemCommands):
         capacity, size, layers, items = map(sum, zip(*figures, strict=True))
         return ShardedInfo(capacity, size, layers, items, len(self.keys))
 
+    def fold(self, capacity: int | None) -> Conversation[int]:
+        room = () if capacity is None else ("CAPACITY", capacity_of_each(capacity, len(self.keys)))
+        replies = yield [("BF.FOLD", key, *room) for key in self.keys]
+        return min(map(_checked, replies))
+
     def clear(self) -> Conversation[None]:
         for reply in (yield [("UNLINK", key) for key in self.keys]):
             _checked(reply)

@@ -218,6 +218,14 @@ class ShardedFilter(_Filter["Client"]):
         """Returns the fields of BF.INFO, summed over all shards. Raises an error if a shard is missing."""
         return self._run(self._commands.info())
 
+    def fold(self, capacity: int | None = None) -> int:
+        """Shrinks a filter that was created too large, to room for `capacity` items, or for those that it has. Returns
+        the factor by which its shards are smaller, the lowest if they differ.
+
+        Raises an error if a shard is missing, or if the filter counts or forgets.
+        """
+        return self._run(self._commands.fold(capacity))
+
     def clear(self) -> None:
         """Deletes the keys of all shards, whatever they hold."""
         self._run(self._commands.clear())
@@ -312,6 +320,14 @@ class AsyncShardedFilter(_Filter["AsyncClient"]):
     async def info(self) -> ShardedInfo:
         """Returns the fields of BF.INFO, summed over all shards. Raises an error if a shard is missing."""
         return await self._run(self._commands.info())
+
+    async def fold(self, capacity: int | None = None) -> int:
+        """Shrinks a filter that was created too large, to room for `capacity` items, or for those that it has. Returns
+        the factor by which its shards are smaller, the lowest if they differ.
+
+        Raises an error if a shard is missing, or if the filter counts or forgets.
+        """
+        return await self._run(self._commands.fold(capacity))
 
     async def clear(self) -> None:
         """Deletes the keys of all shards, whatever they hold."""

@@ -318,6 +318,26 @@ def test_a_cleared_filter_is_empty_and_keeps_its_options(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
+def test_a_folded_filter_is_smaller_and_has_its_items(name):
+    filter, members = filled(name)
+    before, memory = filter.copy(), filter.memory
+    if filter.info()["kind"] != "native":
+        with pytest.raises(ValueError, match="only native filters can be folded"):
+            filter.fold()
+        assert filter == before
+        return
+    factor = filter.fold(2 * len(members))
+    assert factor == 1 or filter.memory < memory // factor + 200
+    assert (factor > 200) == (name == "large")
+    assert len(filter) == len(before)
+    assert all(filter.contains_all(members))
+    filter.fold()
+    assert all(filter.contains_all(members))
+    with pytest.raises(OverflowError):
+        filter.fold(-1)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_filters_with_the_same_bits_are_equal(name):
     filter, _ = filled(name)
     same = filter.copy()

@@ -63,6 +63,25 @@ def test_each_shard_has_the_window_however_it_was_created(
 
 
 @four_ways
+def test_a_filter_that_was_created_too_large_is_folded_with_all_its_items(place: Place) -> None:
+    filter = place.filter(shards=3, capacity=1_000_000)
+    with pytest.raises(redis.ResponseError, match="not found"):
+        filter.fold()
+    filter.reserve()
+    filter.add_all(numbered(500))
+    before = filter.info()
+    factor = filter.fold(10_000)
+    assert factor > 20
+    after = filter.info()
+    assert (after.items, after.shards) == (500, 3)
+    assert 10_000 <= after.capacity
+    assert after.size < before.size / 20
+    assert filter.add_all(numbered(500)) == [True] * 500
+    assert filter.fold() > 1
+    assert filter.add_all(numbered(500)) == [True] * 500
+
+
+@four_ways
 def test_another_window_at_the_keys_is_reported_before_anything_is_added(place: Place) -> None:
     place.filter("never").reserve()
     place.filter("week", window=604_800).reserve()
