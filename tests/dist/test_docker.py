@@ -5,10 +5,12 @@ The public images are not downloaded. Our own Debian with the servers replaces t
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 
 import kubernetes_validate
@@ -117,7 +119,13 @@ def test_the_compose_file_builds_the_image_of_valkey_with_filters(builder, unpac
 
 
 def test_the_manifests_of_kubernetes_have_valid_fields():
-    for manifest in yaml.safe_load_all(pages.blocks(KUBERNETES, "yaml")[0]):
+    service, stateful = yaml.safe_load_all(pages.blocks(KUBERNETES, "yaml")[0])
+    with_image_volume = deepcopy(stateful)
+    pod = with_image_volume["spec"]["template"]["spec"]
+    del pod["initContainers"]
+    (volumes,) = re.findall(r"`(volumes: .*?)`", " ".join(KUBERNETES.split()))
+    pod |= yaml.safe_load(volumes)
+    for manifest in (service, stateful, with_image_volume):
         kubernetes_validate.validate(manifest, "1.34", strict=True)
 
 
@@ -169,13 +177,15 @@ def test_the_values_of_charts_are_those_of_the_stateful_set():
     _, stateful = yaml.safe_load_all(manifests)
     pod = stateful["spec"]["template"]["spec"]
     valkey, bitnami = map(yaml.safe_load, charts)
+    assert "livenessProbe" not in pod["containers"][0]
     for values, init in ((valkey, "extraInitContainers"), (bitnami["master"], "initContainers")):
+        assert values["livenessProbe"] == {"enabled": False}
         assert values[init] == pod["initContainers"]
         assert values["extraVolumes"] == pod["volumes"]
         assert values["extraVolumeMounts"] == pod["initContainers"][0]["volumeMounts"]
     module = pod["containers"][0]["args"][-1]
-    assert f"loadmodule {module}\n" in valkey["valkeyConfig"]
-    assert f"loadmodule {module}\n" in bitnami["commonConfiguration"]
+    for configuration in (valkey["valkeyConfig"], bitnami["commonConfiguration"]):
+        assert configuration == f"appendonly yes\nloadmodule {module}\n"
 
 
 def test_a_server_for_musl_loads_the_module_of_the_archive(builder, unpacked):
