@@ -143,10 +143,14 @@ test-library-on-%: setup-std-%-unknown-linux-gnu $(TARGET)/zig/installed $(TARGE
 	cargo-zigbuild test -q -p oxbloom-filter --tests --target $*-unknown-linux-gnu.2.17 -- \
 	  --skip rates:: --skip adversary:: --skip measured:: $(if $(filter s390x,$*),--skip of_valkey_bloom)
 
-# A plugin of qemu counts the instructions of the library. RECORD=--record records them.
-test-instructions-on-aarch64: build-modules setup-qemu-with-plugins setup-std-aarch64-unknown-linux-gnu $(TARGET)/zig/installed $(TARGET)/aarch64-libraries
-	$(RUN) export PATH=$(TARGET)/zig/bin:$$PATH QEMU_CPU=neoverse-n1 QEMU_LD_PREFIX=$(TARGET)/aarch64-libraries; \
-	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64; mkdir -p $(TARGET)/aarch64-unknown-linux-gnu; cd packaging; \
+# A plugin of qemu counts the instructions of the library, and of a release's module in a server. RECORD=--record records
+# them.
+EMULATED_REDIS := $(TARGET)/servers/redis-7.0-glibc-aarch64
+test-instructions-on-aarch64: build-modules setup-qemu-with-plugins setup-std-aarch64-unknown-linux-gnu $(TARGET)/zig/installed $(EMULATED_REDIS)
+	$(RUN) export PATH=$(TARGET)/zig/bin:$$PATH QEMU_CPU=neoverse-n1 QEMU_LD_PREFIX=$(EMULATED_REDIS).root; \
+	export SERVER_BIN=$(EMULATED_REDIS).root/usr/bin/redis-server OXBLOOM_MODULE=$(TARGET)/portable/aarch64-without-faults.so; \
+	packaging/library.sh $(TARGET) aarch64 $$OXBLOOM_MODULE cargo zigbuild; \
+	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64; cd packaging; \
 	flock $(TARGET)/aarch64-unknown-linux-gnu/lock \
 	  cargo-zigbuild test -q --manifest-path ../Cargo.toml --release --bench instructions \
 	  --target aarch64-unknown-linux-gnu.2.17 -- --in-qemu $(RECORD)

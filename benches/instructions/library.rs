@@ -7,7 +7,7 @@ use std::fs;
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{BATCH, CreateParams, ErrorRate, Growth, KindParams, OnDuplicate};
@@ -101,22 +101,25 @@ pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost
 }
 
 /// The same in qemu.
-pub(crate) fn costs_in_qemu() -> impl Iterator<Item = (&'static str, Cost)> {
-    let program = std::env::current_exe().expect("the path of this program");
+pub(crate) fn costs_in_qemu(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
+    fs::create_dir_all(profiles).expect("a folder for the profiles");
+    let program = std::env::current_exe().and_then(fs::canonicalize).expect("the path of this program");
     WORKLOADS.iter().map(move |&Workload { name, .. }| {
-        let [before, all] = [PREPARATION_FLAG, WORKLOAD_FLAG]
-            .map(|flag| qemu::counts(&run_under(&qemu::prefix(), &program, flag, name)));
+        let profile = callgrind::profile_of(name, profiles);
+        let [before, all] = [PREPARATION_FLAG, WORKLOAD_FLAG].map(|flag| {
+            run_under(&qemu::prefix(&program, &profile), &program, flag, name);
+            qemu::counts(&profile)
+        });
         (name, Cost::of_each(all - before, ITEMS))
     })
 }
 
 /// Runs this program for a workload, with a prefix that counts.
-fn run_under(prefix: &[String], program: &Path, flag: &str, workload: &str) -> Output {
+fn run_under(prefix: &[String], program: &Path, flag: &str, workload: &str) {
     let mut command = Command::new(&prefix[0]);
     command.args(&prefix[1..]).arg(program).args([flag, workload]).envs(MAP_LARGE_ARRAYS);
     let output = command.output().unwrap_or_else(|error| panic!("{}: {error}", prefix[0]));
     assert!(output.status.success(), "{workload}: {}", String::from_utf8_lossy(&output.stderr));
-    output
 }
 
 /// Runs a workload, or only its preparation.

@@ -11,8 +11,8 @@
 //!  cargo bench --bench instructions -- --record    writes recorded.txt
 //! ```
 //!
-//! Valgrind does not run in qemu. On aarch64, a plugin of qemu counts the library's instructions, but not the module's
-//! (`--in-qemu`). `make test-instructions-on-aarch64` compares them with recorded-aarch64.txt.
+//! Valgrind does not run in qemu. On aarch64, a plugin of qemu counts instead (`--in-qemu`). `make
+//! test-instructions-on-aarch64` compares the counts with recorded-aarch64.txt.
 //!
 //! The profiles are kept. `callgrind_annotate` shows their instructions line by line.
 
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     let in_qemu = has("--in-qemu");
     let profiles = Path::new(env!("CARGO_TARGET_TMPDIR")).join("instructions");
     let costs: Vec<(&str, Cost)> = match in_qemu {
-        true => library::costs_in_qemu().collect(),
+        true => library::costs_in_qemu(&profiles).chain(server::costs_in_qemu(&profiles)).collect(),
         false => library::costs(&profiles).chain(server::costs(&profiles)).collect(),
     };
     let recorded = Recorded::read(if in_qemu { recorded::FILE_FOR_AARCH64 } else { recorded::FILE });

@@ -1,6 +1,7 @@
 //! Measures the module's cost per command, in a real server.
 //!
-//! The server runs under callgrind. Whenever a PING begins, callgrind writes a profile of the time since the last one.
+//! The server runs under callgrind. Whenever a PING begins, callgrind writes a profile of the time since the last one. In
+//! qemu, the plugin writes its counts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use tempfile::TempDir;
 
 use super::Cost;
 use super::callgrind::{self, Counts};
-use testkit::{Server, Setup};
+use super::qemu;
+use testkit::Setup;
 
 /// The number of times that each command is sent.
 const TIMES: usize = 100;
@@ -95,40 +97,56 @@ fn ones(reply: &Value) -> usize {
 
 /// Measures the module's cost per command in each workload.
 pub(crate) fn costs(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
-    let module = fs::canonicalize(testkit::oxbloom()).expect("the path of the module");
-    let server = ProfiledServer::start();
-    let mut connection = server.server.connect();
+    let folder = TempDir::new().expect("a temporary folder");
+    let prefix = callgrind::prefix("--dump-before=pingCommand", &folder.path().join("profile"));
+    measure(prefix, move |name, module| {
+        let profile = callgrind::profile_of(name, profiles);
+        fs::copy(newest_profile(folder.path()), &profile).expect("a profile");
+        Counts::parse(&fs::read_to_string(profile).expect("a profile"), module)
+    })
+}
+
+/// The same in qemu.
+pub(crate) fn costs_in_qemu(profiles: &Path) -> impl Iterator<Item = (&'static str, Cost)> {
+    let (counts, mut before) = (profiles.join("server"), Counts::default());
+    let prefix = qemu::prefix(&module(), &counts);
+    measure(prefix, move |_name, _module| {
+        let all = qemu::counts(&counts);
+        all - std::mem::replace(&mut before, all)
+    })
+}
+
+fn module() -> PathBuf {
+    fs::canonicalize(testkit::oxbloom()).expect("the path of the module")
+}
+
+/// Runs each workload between two PINGs, on a server under a program that counts. `since_last` returns the counts of a
+/// workload: those since the last PING.
+fn measure(
+    prefix: Vec<String>,
+    mut since_last: impl FnMut(&str, &Path) -> Counts,
+) -> impl Iterator<Item = (&'static str, Cost)> {
+    let module = module();
+    let server = Setup::oxbloom().module_arguments("lookahead on").under(prefix).start();
+    let mut connection = server.connect();
     testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {SMALL} 0.01 20000 SEED 42"));
     testkit::ask::<String>(&mut connection, &format!("BF.RESERVE {LARGE} 0.01 2000000 SEED 42"));
     testkit::ask::<String>(&mut connection, &format!("CF.RESERVE {FILLED} 20000 SEED 42"));
     WORKLOADS.iter().map(move |workload| {
-        server.profile(&mut connection);
+        let _running = &server;
+        let mut counts = |connection: &mut Connection| {
+            testkit::ask::<String>(connection, "PING");
+            since_last(workload.name, &module)
+        };
+        counts(&mut connection);
         workload.send(&mut connection);
-        let profile = callgrind::profile_of(workload.name, profiles);
-        fs::copy(server.profile(&mut connection), &profile).expect("a profile");
-        let profile = fs::read_to_string(profile).expect("a profile");
-        (workload.name, Cost::of_each(Counts::parse(&profile, &module), TIMES))
+        (workload.name, Cost::of_each(counts(&mut connection), TIMES))
     })
 }
 
-/// A server under callgrind.
-struct ProfiledServer {
-    server: Server,
-    folder: TempDir,
-}
-
-impl ProfiledServer {
-    fn start() -> ProfiledServer {
-        let folder = TempDir::new().expect("a temporary folder");
-        let prefix = callgrind::prefix("--dump-before=pingCommand", &folder.path().join("profile"));
-        ProfiledServer { server: Setup::oxbloom().module_arguments("lookahead on").under(prefix).start(), folder }
-    }
-
-    /// Writes a profile of the time since the last one. Returns its path.
-    fn profile(&self, connection: &mut Connection) -> PathBuf {
-        testkit::ask::<String>(connection, "PING");
-        let profiles = (1..).map(|number| self.folder.path().join(format!("profile.{number}")));
-        let newest = profiles.take_while(|profile| profile.exists()).last();
-        newest.unwrap_or_else(|| panic!("{} has no symbol for PING", testkit::server_binary()))
-    }
+/// Returns the path of callgrind's newest profile.
+fn newest_profile(folder: &Path) -> PathBuf {
+    let profiles = (1..).map(|number| folder.join(format!("profile.{number}")));
+    let newest = profiles.take_while(|profile| profile.exists()).last();
+    newest.unwrap_or_else(|| panic!("{} has no symbol for PING", testkit::server_binary()))
 }
