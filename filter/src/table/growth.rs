@@ -6,7 +6,7 @@ use super::directory::{Bucket as _, Directory};
 use super::entry::{ListedEntry, doubled, halved};
 use super::fingerprint::{FIRST_LEVEL, MAX_LEVEL};
 use super::path::{Path, bits_of};
-use super::segment::{MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment};
+use super::segment::{ListedSlot, MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment};
 use super::{Addressing, PAGE_BITS, Payload, Table};
 use crate::arch::{Baseline, Processor};
 use crate::error::Error;
@@ -52,14 +52,6 @@ pub(super) fn is_mostly_void(entries: &[ListedEntry], segment: &Segment) -> bool
     let void = 1 << (segment.value_bits() - 1);
     let voids = entries.iter().filter(|entry| entry.value == void).map(|entry| segment.slots_of(entry)).sum::<usize>();
     voids > 0 && voids / 7 >= segment.slots_for(entries) - voids
-}
-
-/// Splits the entries of a segment with `2 * quotients` quotients into those of two segments.
-pub(super) fn split_in_halves(entries: &mut [ListedEntry], quotients: u32) -> [&[ListedEntry]; 2] {
-    let cut = entries.partition_point(|entry| entry.quotient < quotients);
-    let (low, high) = entries.split_at_mut(cut);
-    high.iter_mut().for_each(|entry| entry.quotient -= quotients);
-    [low, high]
 }
 
 /// Returns true if a segment has so few slots after a removal that it should [shrink](Table::shrink).
@@ -243,6 +235,11 @@ impl Table {
             return Err(Error::CannotGrow);
         }
         let segment = self.segment(path);
+        let larger = self.empty_doubled(segment);
+        if let Some(slots) = segment.doubled_slots(larger.value_bits())? {
+            // Each slot matches as many paths as before.
+            return self.replace_by_doubled(path, larger, &slots, [0; 2], spare, admit).map(|()| true);
+        }
         let listed = Segment::list(&[segment])?;
         if is_mostly_void(&listed, segment) {
             return Ok(false);
@@ -263,24 +260,41 @@ impl Table {
         admit: Admit<'_>,
     ) -> Result<(), Error> {
         let segment = self.segment(path);
-        let before = Sums::of(&[segment], coverage_before);
         let larger = self.empty_doubled(segment);
-        let mut entries = doubled(listed, segment.value_bits(), larger.value_bits(), self.payload)?;
-        let coverage = self.addressing.coverage_of_entries(&larger, &entries);
+        let entries = doubled(listed, segment.value_bits(), larger.value_bits(), self.payload)?;
+        let coverages = [coverage_before, self.addressing.coverage_of_entries(&larger, &entries)];
+        let slots = larger.slots_of_list(&entries)?;
+        drop(entries);
+        self.replace_by_doubled(path, larger, &slots, coverages, spare, admit)
+    }
+
+    /// Replaces a segment by one or two in the format of `larger`, which get `slots`. `coverages` are those of all
+    /// entries before and after.
+    fn replace_by_doubled(
+        &mut self,
+        path: Path,
+        larger: Segment,
+        slots: &[ListedSlot],
+        [before, after]: [u128; 2],
+        spare: usize,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
+        let segment = self.segment(path);
+        let before = Sums::of(&[segment], before);
         let is_split = larger.depth() > segment.depth();
         // The second half is empty if the segment only doubles its groups.
-        let [low, high] = split_in_halves(&mut entries, larger.quotients());
+        let (low, high) = slots.split_at(slots.partition_point(|&(quotient, _)| quotient < larger.quotients()));
         let is_high = is_split && bits_of(path, segment.depth(), 1) == 1;
         let [low_spare, high_spare] = if is_high { [0, spare] } else { [spare, 0] };
-        let [low_bytes, high_bytes] = [larger.bytes_for(low, low_spare), larger.bytes_for(high, high_spare)];
-        request((low_bytes + high_bytes).saturating_sub(before.bytes) as u64, admit)?;
-        let low = larger.empty_copy().with_entries(low_bytes, low, self.forgotten())?;
-        let high = larger.with_entries(high_bytes, high, self.forgotten())?;
+        let bytes = [low.len() + low_spare, high.len() + high_spare].map(|slots| larger.bytes_for_slots(slots));
+        request((bytes[0] + bytes[1]).saturating_sub(before.bytes) as u64, admit)?;
+        let low = larger.empty_copy().with_slots(bytes[0], low, self.forgotten())?;
+        let high = larger.with_slots(bytes[1], high, self.forgotten())?;
         if is_split {
             // Last, so that a failed allocation leaves the directories as they are.
             self.prepare_split(path, u64::MAX, admit)?;
         }
-        self.update_sums(before, Sums::of(&[&low, &high], coverage));
+        self.update_sums(before, Sums::of(&[&low, &high], after));
         if is_split {
             self.pages.get_mut(path).split(path, [low, high]);
             self.segments += 1;
@@ -412,7 +426,7 @@ impl Table {
         if empty.has_long_run(&entries) {
             return None;
         }
-        let bytes = empty.bytes_for(&entries, 0);
+        let bytes = empty.bytes_for(&entries);
         let whole = empty.with_entries(bytes, &entries, forgotten).ok()?;
         let coverage = self.addressing.coverage_of_entries(&whole, &entries);
         Some((whole, coverage_before, coverage))

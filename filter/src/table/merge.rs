@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merged};
-use super::growth::{exceeds_load, is_mostly_void, split_in_halves};
+use super::growth::{exceeds_load, is_mostly_void};
 use super::part::{END, end_of, path_at};
 use super::path::{Path, Prefix};
 use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
@@ -134,7 +134,7 @@ impl Table {
                 entry.content = entry.content.min(count);
             }
             let empty = self.empty_segment(segment.depth());
-            let bytes = empty.bytes_for(&common, 0);
+            let bytes = empty.bytes_for(&common);
             let whole = empty.with_entries(bytes, &common, self.forgotten())?;
             intersection.split_empty(path, segment.depth(), u64::MAX, &mut |_bytes| true)?;
             intersection.replace(path, whole);
@@ -316,7 +316,7 @@ impl Table {
         if empty.has_long_run(entries) {
             return Err(Error::CannotGrow);
         }
-        let bytes = empty.bytes_for(entries, 0);
+        let bytes = empty.bytes_for(entries);
         request(bytes.saturating_sub(self.segment(path).allocated()) as u64, admit)?;
         let whole = empty.with_entries(bytes, entries, self.forgotten())?;
         self.replace(path, whole);
@@ -336,7 +336,9 @@ impl Table {
         if larger.depth() == place.depth() {
             return self.add_list(path, &entries, &larger, admit);
         }
-        let [low, high] = split_in_halves(&mut entries, larger.quotients());
+        let cut = entries.partition_point(|entry| entry.quotient < larger.quotients());
+        let (low, high) = entries.split_at_mut(cut);
+        high.iter_mut().for_each(|entry| entry.quotient -= larger.quotients());
         let second = path | 1 << (Path::BITS - larger.depth());
         let changed = self.add_list(path, low, &larger, admit)?;
         Ok(self.add_list(second, high, &larger, admit)? || changed)

@@ -7,8 +7,11 @@ use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
 use crate::arch::Baseline;
 use crate::error::Error;
 use crate::memory::try_vec;
-use crate::table::bits::{DescendingWriter, field, low_bits, ones_from};
+use crate::table::bits::{AscendingWriter, DescendingWriter, field, low_bits, ones_from};
 use crate::table::entry::{ListedEntry, MIN_DIGITS_COUNT, slot_content, slots_of};
+
+/// The quotient and the content of a slot.
+pub(in crate::table) type ListedSlot = (u32, u64);
 
 impl Segment {
     /// Returns all entries of neighbouring segments, in order. Quotients are numbered across the segments.
@@ -24,47 +27,81 @@ impl Segment {
         Ok(entries)
     }
 
-    /// Fills an empty segment with `entries`, which are ordered by quotient. `bytes` is the size that
-    /// [`bytes_for`](Self::bytes_for) returns, or a larger one. `base` is the last forgotten slice; no entry is in it
-    /// or in an earlier one. No run is [too long](Self::has_long_run).
+    /// Returns the slots of a growing segment after its quotients doubled, with values of `to` bits: each fingerprint
+    /// gives its top bit to the quotient, as in [`doubled`](crate::table::entry::doubled). Returns `None` if that takes
+    /// more than a change of each slot: if an entry has digits, or is void now or then.
+    pub(in crate::table) fn doubled_slots(&self, to: u32) -> Result<Option<Vec<ListedSlot>>, Error> {
+        let mut slots: Vec<ListedSlot> = try_vec(self.slots as usize)?;
+        let top = self.width() - 1;
+        let more = to + 1 - self.value_bits();
+        let stamp = low_bits(self.stamp_bits());
+        let after_next_bit = low_bits(top - 1) & !stamp;
+        let mut is_plain = true;
+        for group in self.filled_groups() {
+            self.for_each_slot(group, |quotient, slot| {
+                is_plain &= slot & after_next_bit != 0;
+                let rest = slot & low_bits(top);
+                let slot = (quotient << 1 | (slot >> top) as u32, (rest & !stamp) << more | rest & stamp);
+                slots.push(slot);
+                let mut at = slots.len() - 1;
+                while at > 0 && slots[at - 1].0 > slot.0 {
+                    slots.swap(at - 1, at);
+                    at -= 1;
+                }
+            });
+        }
+        Ok(is_plain.then_some(slots))
+    }
+
+    /// Returns the slots of `entries`, which are ordered by quotient.
+    pub(in crate::table) fn slots_of_list(&self, entries: &[ListedEntry]) -> Result<Vec<ListedSlot>, Error> {
+        debug_assert!(!self.has_long_run(entries));
+        let mut slots = try_vec(self.slots_for(entries))?;
+        for entry in entries {
+            slots.extend((0..self.slots_of(entry)).map(|index| (entry.quotient, self.slot_content(entry, index))));
+        }
+        Ok(slots)
+    }
+
+    /// Fills an empty segment with `slots`, which are ordered by quotient. Quotients may be numbered across two segments,
+    /// of which this one gets its own slots. `bytes` is the size that
+    /// [`bytes_for_slots`](Self::bytes_for_slots) returns, or a larger one. `base` is the last forgotten slice; no slot
+    /// is in it or in an earlier one. No run is longer than [`MAX_RUN`].
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`]; [`Error::CannotGrow`] if the segment would be too large.
-    pub(in crate::table) fn with_entries(
+    pub(in crate::table) fn with_slots(
         mut self,
         bytes: usize,
-        entries: &[ListedEntry],
+        slots: &[ListedSlot],
         base: u64,
     ) -> Result<Segment, Error> {
         debug_assert!(self.slots == 0, "a segment that is not empty");
-        debug_assert!(!self.has_long_run(entries));
         self.base = base;
-        let mut slots = [0usize; 1 << MAX_LOG_GROUPS];
-        for entry in entries {
-            slots[(entry.quotient / GROUP_QUOTIENTS) as usize] += self.slots_of(entry);
-        }
         if bytes == 0 {
             return Ok(self);
         }
-        self.allocate(bytes, |group| slots[group])?;
-        self.slots = slots.iter().sum::<usize>() as u32;
-        let shape = self.empty_copy();
-        let mut rest = entries;
-        for group in 0..self.groups() {
+        let mut counts = [0; 1 << MAX_LOG_GROUPS];
+        let groups = self.groups();
+        slots.iter().for_each(|(quotient, _)| counts[(quotient / GROUP_QUOTIENTS) as usize % groups] += 1);
+        self.allocate(bytes, |group| counts[group])?;
+        self.slots = slots.len() as u32;
+        let width = self.width();
+        let mut rest = slots;
+        for (group, &count) in counts[..groups].iter().enumerate() {
             let (start, end) = self.bounds(group);
             let bytes = self.bytes_mut();
-            let mut lower = DescendingWriter::new(end);
-            let mut bit = start * 8 + 1;
-            let count = rest.partition_point(|entry| (entry.quotient / GROUP_QUOTIENTS) as usize == group);
-            for entry in rest.split_off(..count).unwrap_or_default() {
-                for index in 0..shape.slots_of(entry) {
-                    let one = bit + (entry.quotient % GROUP_QUOTIENTS) as usize;
-                    bytes[one / 8] |= 1 << (one % 8);
-                    lower.append(bytes, shape.slot_content(entry, index), shape.width());
-                    bit += 1;
-                }
+            let (mut upper, mut lower) = (AscendingWriter::new(start), DescendingWriter::new(end));
+            upper.append(bytes, 0, 1);
+            let mut last = 0;
+            for &(quotient, content) in rest.split_off(..count).unwrap_or_default() {
+                let quotient = quotient % GROUP_QUOTIENTS;
+                upper.append(bytes, 1 << (quotient - last), quotient - last + 1);
+                lower.append(bytes, content, width);
+                last = quotient;
             }
+            upper.finish(bytes);
             lower.finish(bytes);
         }
         Ok(self)
@@ -115,23 +152,21 @@ impl Segment {
         /// The number of bits of the upper part that are read at a time.
         const STEP: u32 = 56;
         let (start, end) = self.bounds(group);
-        let slots = self.slots_in::<Baseline>(group);
+        // Without the last zero.
+        let length = GROUP_QUOTIENTS + self.slots_in::<Baseline>(group) as u32;
         let width = self.width();
         let mut low = end * 8;
         let mut index = 0;
-        let mut position = 0;
-        while index < slots {
-            let mut ones = field(self.bytes(), start * 8 + position, STEP);
-            while ones != 0 && index < slots {
+        for position in (0..length).step_by(STEP as usize) {
+            let mut ones = field(self.bytes(), start * 8 + position as usize, STEP.min(length - position));
+            let first = group as u32 * GROUP_QUOTIENTS + position;
+            while ones != 0 {
                 low -= width as usize;
-                // Among the bits before the slot's own one, the zeros are those of quotients up to its own.
-                let zeros = position + ones.trailing_zeros() as usize - index;
-                let quotient = group as u32 * GROUP_QUOTIENTS + zeros as u32 - 1;
-                visit(quotient, field(self.bytes(), low, width));
                 index += 1;
+                // Among the bits before a slot's own one, the zeros are those of quotients up to its own.
+                visit(first + ones.trailing_zeros() - index, field(self.bytes(), low, width));
                 ones &= ones - 1;
             }
-            position += STEP as usize;
         }
     }
 
@@ -158,9 +193,20 @@ impl Segment {
         })
     }
 
-    /// Returns the size of a segment of this format with `entries` and room for `spare` further slots, in bytes.
-    pub(in crate::table) fn bytes_for(&self, entries: &[ListedEntry], spare: usize) -> usize {
-        self.bytes_for_slots(self.slots_for(entries) + spare)
+    /// Returns the size of a segment of this format with `entries`, in bytes.
+    pub(in crate::table) fn bytes_for(&self, entries: &[ListedEntry]) -> usize {
+        self.bytes_for_slots(self.slots_for(entries))
+    }
+
+    /// Fills an empty segment with `entries`, as [`with_slots`](Self::with_slots) does.
+    pub(in crate::table) fn with_entries(
+        self,
+        bytes: usize,
+        entries: &[ListedEntry],
+        base: u64,
+    ) -> Result<Segment, Error> {
+        let slots = self.slots_of_list(entries)?;
+        self.with_slots(bytes, &slots, base)
     }
 
     /// Returns true if the entries of a quotient, of `entries` ordered by quotient, fill more than [`MAX_RUN`] slots.

@@ -51,7 +51,7 @@ impl Segment {
 
     /// Returns the size of a segment of this format with `slots` slots, in bytes. It depends on nothing else, so that
     /// tables with equal content have equal sizes, whatever their history.
-    pub(super) fn bytes_for_slots(&self, slots: usize) -> usize {
+    pub(in crate::table) fn bytes_for_slots(&self, slots: usize) -> usize {
         if slots == 0 { 0 } else { round_to_size_class(self.min_bytes(slots)) }
     }
 
