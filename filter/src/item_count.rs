@@ -88,21 +88,6 @@ impl ItemCount {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_union_is_counted_exactly_if_one_filter_was_and_the_others_are_empty() {
-        let [exact, estimate, none] = [ItemCount::new(5, false), ItemCount::new(5, true), ItemCount::default()];
-        for (counts, is_estimate) in [
-            ([exact, none], false),
-            ([none, exact], false),
-            ([estimate, none], true),
-            ([none, estimate], true),
-            ([exact, exact], true),
-        ] {
-            let merged = ItemCount::merged(MergeOp::Union, counts.into_iter(), 5.0);
-            assert_eq!((merged.items(), merged.is_estimate()), (5, is_estimate), "{counts:?}");
-        }
-    }
-
     /// An estimate may be too low, so that more items are removed than were counted.
     #[test]
     fn a_count_stays_an_estimate_and_never_falls_below_0() {

@@ -225,6 +225,9 @@ fn the_items_of_a_union_are_estimated_from_its_fill() {
             assert_eq!(both.is_estimate(), if kind == CLASSIC { None } else { Some(true) });
             assert!(whole(&through_a_file(&both)) == whole(&both));
             assert_eq!(through_a_file(&both).is_estimate(), both.is_estimate());
+            // The union with a filter without items is as uncertain.
+            let same = merged(&[&both, &filled(kind, Growth::Fixed, 0..0)], MergeOp::Union);
+            assert_eq!((same.len(), same.is_estimate()), (both.len(), both.is_estimate()));
         }
     }
 }
