@@ -8,7 +8,7 @@ use redis_module::commands::{BeginSearch, FindKeys, KeySpec, KeySpecFlags, get_r
 use redis_module::raw;
 
 use crate::callback::{OTHER_KEY_FLAGS, Route};
-use crate::family::{Dialect, Family};
+use crate::family::{BLOOM, Dialect, Family, Verb};
 use crate::ffi::{OK, RawContext, RawString, call};
 use crate::names::{named, names};
 use crate::reply_error::Error;
@@ -293,6 +293,18 @@ impl Command {
         join(&[&self.route.family.category().to_string_lossy(), kind, if self.is_fast() { "fast" } else { "slow" }])
     }
 
+    /// Returns what clients should know about the replies. A client that tracks keys may cache a reply until the key is
+    /// written to: some replies change before that, and large ones are not worth it.
+    fn tips(&self) -> Option<&'static CStr> {
+        let varies = match self.route.verb {
+            Verb::Info | Verb::Debug | Verb::Scandump => true,
+            // With a window, time alone changes them.
+            Verb::Exists | Verb::Mexists | Verb::Existspacked | Verb::Card => self.route.family == &BLOOM,
+            _ => false,
+        };
+        varies.then_some(c"dont_cache")
+    }
+
     /// Describes the command to the server.
     ///
     /// # Safety
@@ -316,7 +328,7 @@ impl Command {
             complexity: self.complexity.as_ptr(),
             since: c"0.1.0".as_ptr(),
             history: ptr::null_mut(),
-            tips: ptr::null(),
+            tips: self.tips().map_or(ptr::null(), CStr::as_ptr),
             arity: self.route.arity.as_server_counts(),
             key_specs: key_specs.as_mut_ptr(),
             args: raw_arguments(&arguments, &mut lists),

@@ -40,6 +40,40 @@ fn time_stands_still_in_transactions_and_scripts() {
     }
 }
 
+/// Nothing is written when an item is forgotten, so the server invalidates nothing.
+#[test]
+fn clients_that_cache_replies_are_told_which_of_them_time_changes() {
+    if server_version() < (7, 0) {
+        return; // has no tips
+    }
+    let server = stopped(with_clock());
+    let (mut writer, mut cache) = (Wire::resp3(&server), Wire::resp3(&server));
+    assert_eq!(cache.run("CLIENT TRACKING ON"), Reply::simple("OK"));
+    let may_cache = |writer: &mut Wire, question: &str| {
+        let name = question.split(' ').next().expect("a command");
+        let info = writer.run(&format!("COMMAND INFO {name}"));
+        let tips = info.elements()[0].elements()[7].elements();
+        !tips.iter().any(|tip| tip.text() == "dont_cache")
+    };
+    writer.run("BF.RESERVE key 0.000001 100 WINDOW 60");
+    writer.run("BF.ADD key a");
+    writer.run("CF.ADD cuckoo a");
+    let questions =
+        ["BF.EXISTS key a", "BF.MEXISTS key a", "BF.EXISTSPACKED key LINES a", "BF.CARD key", "BF.INFO key ITEMS"];
+    let cached = questions.map(|question| cache.run(question));
+    writer.run(&format!("BF.CLOCK key {}", time_at(100_000)));
+    for (question, cached) in questions.into_iter().zip(cached) {
+        assert_ne!(writer.run(question), cached, "{question}");
+        assert!(!may_cache(&mut writer, question), "{question}");
+    }
+    assert_eq!(cache.run("PING"), Reply::simple("PONG"), "no invalidation before it");
+    // In other filters, only writes change them.
+    assert_eq!(cache.run("CF.EXISTS cuckoo a"), Reply::Boolean(true));
+    assert!(may_cache(&mut writer, "CF.EXISTS cuckoo a"));
+    writer.run("CF.DEL cuckoo a");
+    assert!(matches!(cache.receive(), Reply::Push(_)), "an invalidation");
+}
+
 /// In one round of the server's event loop, a script has the time at which it begins, not that of an earlier script.
 #[test]
 fn pipelined_scripts_do_not_share_their_time() {
