@@ -203,7 +203,7 @@ class Commands(ItemCommands):
     def fold(self, capacity: int | None) -> Conversation[int]:
         room = () if capacity is None else ("CAPACITY", capacity_of_each(capacity, len(self.keys)))
         replies = yield [("BF.FOLD", key, *room) for key in self.keys]
-        return min(map(_checked, replies))
+        return min(int(_checked(reply)) for reply in replies)
 
     def clear(self) -> Conversation[None]:
         for reply in (yield [("UNLINK", key) for key in self.keys]):
