@@ -256,9 +256,9 @@ impl BlockedLayer {
         changed
     }
 
-    /// Makes the layer one of a [folded](BlockedSpec::folded_for) spec, with the same items: each of its blocks has all
-    /// bits of as many neighbouring blocks as were folded into it. So it is bit for bit the layer that was created with
-    /// this spec, with the items inserted into it.
+    /// Makes the layer one of a spec from `BlockedSpec::folded_for`, with the same items: each of its blocks has all bits
+    /// of as many neighbouring blocks as were folded into it. So it is bit for bit the layer that was created with this
+    /// spec, with the items inserted into it.
     pub fn fold(&mut self, spec: BlockedSpec) -> Result<(), Error> {
         // Only used if the allocator cannot shrink the array: until then, the system provides no page of it.
         let mut spare = BlockedLayer::new(spec)?;
