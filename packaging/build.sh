@@ -100,6 +100,9 @@ else
 fi
 wheel unpack --dest "$work" "$work"/oxbloom-*.whl
 sed -z -E -i "$adapted" "$work/oxbloom-$version/oxbloom-$version.dist-info/METADATA"
+# Its other library then also loads with musl, for the reason in library.sh.
+patchelf --remove-needed ld-linux-x86-64.so.2 "$work/oxbloom-$version/oxbloom/_oxbloom.abi3.so"
+echo "Tag: cp311-abi3-musllinux_1_2_$arch" >> "$work/oxbloom-$version/oxbloom-$version.dist-info/WHEEL"
 # maturin lists the components of the other library.
 sboms=$work/oxbloom-$version/oxbloom-$version.dist-info/sboms
 sed -i "s,$PWD,/oxbloom,g" "$sboms"/*.json

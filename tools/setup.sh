@@ -102,23 +102,65 @@ unpack_debian() {
   apt-get clean
 }
 
-# musl_server PROCESSOR ARCHITECTURE FILE: compiles Debian's Redis for musl, with the system's allocator.
-musl_server() {
-  local processor=$1 root=$3.root sources
+# sources_for_musl PROCESSOR ARCHITECTURE ROOT PACKAGE…: unpacks musl into a folder, downloads the sources of Debian's
+# packages into the folder $sources, and writes a compiler for musl, $sources/cc.
+sources_for_musl() {
+  local processor=$1 architecture=$2 root=$3
+  shift 3
   needs 'command -v dpkg-source' dpkg-dev
   rm -rf "$root"
-  uses_archive bookworm "$2"
+  uses_archive bookworm "$architecture"
   unpack_debian "$root" musl
   sources=$(mktemp -d)
-  (cd "$sources" && apt-get source -qq redis)
-  printf '#!/bin/sh\nexec python3 -m ziglang cc -target %s-linux-musl -dynamic "$@"\n' "$processor" > "$sources/cc"
+  (cd "$sources" && apt-get source -qq --download-only "$@")
+  # Debian's packages may name the time of the build, about which this compiler would complain.
+  printf '#!/bin/sh\nexec python3 -m ziglang cc -target %s-linux-musl -dynamic "$@" -Wno-date-time\n' "$processor" \
+    > "$sources/cc"
   chmod +x "$sources/cc"
-  PATH=$TARGET/zig/bin:$PATH MAKEFLAGS='' make -C "$sources"/redis-*/src redis-server MALLOC=libc BUILD_TLS=no \
-    USE_SYSTEMD=no CC="$sources/cc" AR=ar RANLIB=ranlib OPTIMIZATION=-O2 > "$sources/log" 2>&1 ||
-    { tail "$sources/log"; exit 1; }
-  install "$sources"/redis-*/src/redis-server "$root"
+  export PATH=$TARGET/zig/bin:$PATH MAKEFLAGS='' CC=$sources/cc AR=ar RANLIB=ranlib
+}
+
+# compiles COMMAND…: runs a command that compiles the sources. Shows the end of its output if it fails.
+compiles() {
+  "$@" > "$sources/log" 2>&1 || { tail "$sources/log"; exit 1; }
+}
+
+# musl_server PROCESSOR ARCHITECTURE FILE: compiles Debian's Redis for musl, with the system's allocator.
+musl_server() {
+  local processor=$1 root=$3.root
+  sources_for_musl "$1" "$2" "$root" redis
+  (cd "$sources" && dpkg-source -x ./*.dsc redis > log)
+  compiles make -C "$sources/redis/src" redis-server MALLOC=libc BUILD_TLS=no USE_SYSTEMD=no CC="$CC" AR=ar \
+    RANLIB=ranlib OPTIMIZATION=-O2
+  install "$sources/redis/src/redis-server" "$root"
   rm -r "$sources"
   runs_in_root "$processor" "$3" "$root/lib/$processor-linux-musl/libc.so" "$root/redis-server"
+}
+
+# musl_python PROCESSOR ARCHITECTURE FILE: compiles Python for musl, without Debian's changes, which need its packages.
+# Its modules in C are part of the program. Those that need other libraries than zlib are left out.
+musl_python() {
+  local processor=$1 root=$3.root lib=$3.root/lib/python3.11
+  sources_for_musl "$1" "$2" "$root" python3.11 zlib
+  cd "$sources"
+  for archive in ./*.orig.tar.*; do tar xf "$archive"; done
+  cd zlib-*
+  compiles ./configure --static
+  compiles make libz.a
+  export ZLIB_CFLAGS=-I$PWD ZLIB_LIBS="-L$PWD -lz" PKG_CONFIG=false READELF=/usr/bin/readelf MODULE_BUILDTYPE=static
+  cd ../Python-*
+  # zig's musl is newer than Debian's, and has a header that does not fit the others.
+  compiles ./configure --build="$(uname -m)-linux-gnu" --host="$processor-linux-musl" --with-build-python=python3.11 \
+    --disable-test-modules LDFLAGS=-s ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no ac_cv_buggy_getaddrinfo=no \
+    ac_cv_func_preadv2=no ac_cv_func_pwritev2=no ac_cv_header_stropts_h=no
+  # Debian's musl lacks what this module needs.
+  grep -v '^_crypt ' Modules/Setup.stdlib > Modules/Setup.local
+  compiles make python pybuilddir.txt
+  mkdir -p "$root/bin" "$lib/lib-dynload"
+  install python "$root/bin/python3"
+  cp -r Lib/. build/lib.*/_sysconfigdata*.py "$lib"
+  rm -r "$lib/test" "$sources"
+  runs_in_root "$processor" "$3" "$root/lib/$processor-linux-musl/libc.so" "$root/bin/python3"
 }
 
 # runs_in_root PROCESSOR FILE PROGRAM…: writes the script FILE, which runs a program with the libraries in FILE.root, in
@@ -186,6 +228,10 @@ case ${1:-} in
     musl_server x86_64 amd64 "$2" ;;
   servers/redis-7.0-musl-aarch64)
     musl_server aarch64 arm64 "$2" ;;
+  python-musl-x86_64)
+    musl_python x86_64 amd64 "$2" ;;
+  python-musl-aarch64)
+    musl_python aarch64 arm64 "$2" ;;
   *-libraries) # glibc for a processor that qemu emulates
     case $1 in aarch64-*) uses_archive bookworm arm64 ;; *) uses_archive bookworm s390x ;; esac
     needs "command -v qemu-${1%-libraries}-static" qemu-user-static

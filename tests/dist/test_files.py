@@ -26,11 +26,13 @@ def printed(*command: object) -> str:
 def test_the_files_have_the_version_of_cargo_toml():
     expected = {"SHA256SUMS", "SHA256SUMS.minisig"}
     for processor, debian in PROCESSORS.items():
+        platforms = ("manylinux2014", "manylinux_2_17", "musllinux_1_2")
+        tags = ".".join(f"{platform}_{processor}" for platform in platforms)
         expected |= {
             f"oxbloom-{version()}-linux-{processor}.tar.gz",
             f"oxbloom_{version()}-1_{debian}.deb",
             f"oxbloom-{version()}-1.{processor}.rpm",
-            f"oxbloom-{version()}-cp311-abi3-manylinux2014_{processor}.manylinux_2_17_{processor}.whl",
+            f"oxbloom-{version()}-cp311-abi3-{tags}.whl",
             f"oxbloom-{version()}-linux-{processor}.cdx.json",
             f"oxbloom-python-{version()}-linux-{processor}.cdx.json",
             f"oxbloom-{version()}-linux-{processor}.provenance.json",
@@ -70,13 +72,17 @@ def test_a_server_for_aarch64_loads_the_library(server):
         assert emulated.client.info("server")["os"].endswith("aarch64")
 
 
-def test_python_for_aarch64_loads_the_wheel(tmp_path):
-    (wheel,) = DIST.glob("*aarch64.whl")
+@pytest.mark.parametrize(
+    ("python", "processor"),
+    [("aarch64", "aarch64"), ("musl-aarch64", "aarch64"), ("musl-x86_64", "x86_64")],
+)
+def test_python_for_musl_and_for_aarch64_loads_the_wheel(tmp_path, python, processor):
+    (wheel,) = DIST.glob(f"*{processor}.whl")
     printed(sys.executable, "-m", "zipfile", "-e", wheel, tmp_path)
     code = "import oxbloom, platform; f = oxbloom.BloomFilter(1000, 0.01); f.add('item');"
     code += "print('item' in f, oxbloom.__file__, platform.machine())"
-    shown = printed("env", f"PYTHONPATH={tmp_path}", TARGET / "python-aarch64", "-c", code)
-    assert shown.split() == ["True", str(tmp_path / "oxbloom/__init__.py"), "aarch64"]
+    shown = printed("env", f"PYTHONPATH={tmp_path}", TARGET / f"python-{python}", "-c", code)
+    assert shown.split() == ["True", str(tmp_path / "oxbloom/__init__.py"), processor]
 
 
 @EACH_LIBRARY

