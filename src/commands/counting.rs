@@ -3,6 +3,7 @@
 use super::items::{Arguments, Changed, ItemFlags, Items, Replay, replicate};
 use crate::family::Verb;
 use crate::filter_key::{ReadKey, WriteKey};
+use crate::lookahead;
 use crate::reply_error::Error;
 use crate::server::{Arg, Args, Context, Keyspace};
 use crate::statistics::{self, Footprint};
@@ -48,6 +49,7 @@ pub(super) fn remove_all<'a>(
         let mut all = items.iter();
         if removed.len() == 1 {
             // It needs no batch.
+            lookahead::remember(ctx, name, filter);
             let hash = all.next().map(|item| filter.hash(item));
             filter.remove_hashes(hash.as_slice(), removed).map_err(|_| Error::NotCounting)?;
         } else {

@@ -36,6 +36,21 @@ fn send(client: &mut Connection, ours: usize, others: usize) -> u64 {
 }
 
 #[test]
+fn it_looks_ahead_for_removals() {
+    let server = start("lookahead-size 1");
+    let mut client = server.connect();
+    let _: bool = ask(&mut client, "CF.ADD cuckoo item");
+    wait_until("it begins", || {
+        let mut commands = redis::pipe();
+        for number in 0..3000 {
+            commands.cmd("CF.DEL").arg("cuckoo").arg(number).ignore();
+        }
+        let () = commands.query(&mut client).unwrap();
+        is_active(&mut client) && figure(&mut client, "commands") > 0
+    });
+}
+
+#[test]
 fn it_looks_ahead_only_while_many_commands_are_its_own() {
     let server = start("lookahead-size 1");
     let mut client = server.connect();

@@ -79,7 +79,9 @@ impl Addition<'_> {
         adding::add(ctx, keyspace, self.args.at(1), self.options, |mut key| {
             let (stored, rejected) = (stored.as_mut(), rejected.as_mut());
             let filter = key.filter().ok_or(Error::NotFound)?;
-            lookahead::remember(ctx, self.args.at(1), filter);
+            if self.options.is_none() {
+                lookahead::remember(ctx, self.args.at(1), filter);
+            }
             let mut options = InsertOptions::from(self.on_duplicate);
             if filter.grows_by_layers() {
                 options.is_replay = ctx.is_replicated_or_loading();
