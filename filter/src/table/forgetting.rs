@@ -9,6 +9,7 @@ use super::entry::{Payload, Stamps};
 use super::growth::{must_double, should_shrink};
 use super::part::{END, Position, path_at};
 use super::path::Path;
+use super::segment::Run;
 use crate::arch::{Baseline, Processor, versioned};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -151,9 +152,7 @@ impl Table {
         admit: Admit<'_>,
     ) -> Result<Option<AddOutcome>, Error> {
         let path = self.path(hash);
-        let addressing = self.addressing;
-        let suffix_bits = self.suffix_bits();
-        let max_depth = self.max_depth();
+        let (addressing, suffix_bits, max_depth) = (self.addressing, self.suffix_bits(), self.max_depth());
         let segment = self.segment_mut(path);
         let address = segment.address(path, suffix_bits);
         let Some((run, in_group)) = segment.run_and_slots::<P>(address) else {
@@ -183,13 +182,7 @@ impl Table {
         }
         if !has_room {
             self.mark_forgotten(forgotten_after);
-            // A segment that is full of forgotten slots need not grow.
-            if is_crowded && self.forget_in_segment(path) {
-                progress.dropped = true;
-            } else {
-                self.make_room::<P>(path, &run, &mut progress.may_double, admit)?;
-            }
-            return Ok(None);
+            return self.forget_or_make_room::<P>(path, &run, is_crowded, progress, admit).map(|()| None);
         }
         let value = addressing.value(address);
         let added_coverage = addressing.coverage_of_value(segment, value);
@@ -197,6 +190,23 @@ impl Table {
         self.slots += 1;
         self.coverage.add(added_coverage);
         Ok(Some(AddOutcome::New))
+    }
+
+    /// Makes room for another slot in a run. A segment that is full of forgotten slots need not grow.
+    #[inline(always)]
+    fn forget_or_make_room<P: Processor>(
+        &mut self,
+        path: Path,
+        run: &Run,
+        is_crowded: bool,
+        progress: &mut Progress,
+        admit: Admit<'_>,
+    ) -> Result<(), Error> {
+        if is_crowded && self.forget_in_segment(path) {
+            progress.dropped = true;
+            return Ok(());
+        }
+        self.make_room::<P>(path, run, &mut progress.may_double, admit)
     }
 
     /// Drops the forgotten slots of a group. Returns true if there was one.
