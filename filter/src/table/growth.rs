@@ -6,7 +6,7 @@ use super::directory::{Bucket as _, Directory};
 use super::entry::{ListedEntry, doubled, halved};
 use super::fingerprint::{FIRST_LEVEL, MAX_LEVEL};
 use super::path::{Path, bits_of};
-use super::segment::{ListedSlot, MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment};
+use super::segment::{ListedSlot, MAX_LOG_GROUPS, QUOTIENT_BITS, Run, Segment, has_long_run};
 use super::{Addressing, PAGE_BITS, Payload, Table};
 use crate::arch::{Baseline, Processor};
 use crate::error::Error;
@@ -236,7 +236,7 @@ impl Table {
         }
         let segment = self.segment(path);
         let larger = self.empty_doubled(segment);
-        if let Some(slots) = segment.doubled_slots(larger.value_bits())? {
+        if let Some(slots) = segment.doubled_slots(larger.value_bits(), self.payload == Payload::Nothing)? {
             // Each slot matches as many paths as before.
             return self.replace_by_doubled(path, larger, &slots, [0; 2], spare, admit).map(|()| true);
         }
@@ -286,10 +286,10 @@ impl Table {
         let (low, high) = slots.split_at(slots.partition_point(|&(quotient, _)| quotient < larger.quotients()));
         let is_high = is_split && bits_of(path, segment.depth(), 1) == 1;
         let [low_spare, high_spare] = if is_high { [0, spare] } else { [spare, 0] };
-        let bytes = [low.len() + low_spare, high.len() + high_spare].map(|slots| larger.bytes_for_slots(slots));
-        request((bytes[0] + bytes[1]).saturating_sub(before.bytes) as u64, admit)?;
-        let low = larger.empty_copy().with_slots(bytes[0], low, self.forgotten())?;
-        let high = larger.with_slots(bytes[1], high, self.forgotten())?;
+        let bytes = larger.bytes_for_slots(low.len() + low_spare) + larger.bytes_for_slots(high.len() + high_spare);
+        request(bytes.saturating_sub(before.bytes) as u64, admit)?;
+        let low = larger.empty_copy().with_slots(low, low_spare, self.forgotten())?;
+        let high = larger.with_slots(high, high_spare, self.forgotten())?;
         if is_split {
             // Last, so that a failed allocation leaves the directories as they are.
             self.prepare_split(path, u64::MAX, admit)?;
@@ -423,11 +423,11 @@ impl Table {
         }
         let entries = halved(&listed, value_bits, empty.value_bits(), self.payload).ok()?;
         // Two runs become one, which may be too long.
-        if empty.has_long_run(&entries) {
+        let slots = empty.slots_of_list(&entries).ok()?;
+        if has_long_run(&slots) {
             return None;
         }
-        let bytes = empty.bytes_for(&entries);
-        let whole = empty.with_entries(bytes, &entries, forgotten).ok()?;
+        let whole = empty.with_slots(&slots, 0, forgotten).ok()?;
         let coverage = self.addressing.coverage_of_entries(&whole, &entries);
         Some((whole, coverage_before, coverage))
     }

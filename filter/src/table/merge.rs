@@ -7,7 +7,7 @@ use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merge
 use super::growth::{exceeds_load, is_mostly_void};
 use super::part::{END, end_of, path_at};
 use super::path::{Path, Prefix};
-use super::segment::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment};
+use super::segment::{GROUP_QUOTIENTS, ListedSlot, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment, has_long_run};
 use super::update::Entered;
 use super::{Addressing, Table};
 use crate::arch::Baseline;
@@ -134,8 +134,8 @@ impl Table {
                 entry.content = entry.content.min(count);
             }
             let empty = self.empty_segment(segment.depth());
-            let bytes = empty.bytes_for(&common);
-            let whole = empty.with_entries(bytes, &common, self.forgotten())?;
+            let slots = empty.slots_of_list(&common)?;
+            let whole = empty.with_slots(&slots, 0, self.forgotten())?;
             intersection.split_empty(path, segment.depth(), u64::MAX, &mut |_bytes| true)?;
             intersection.replace(path, whole);
             intersection.occurrences =
@@ -289,11 +289,12 @@ impl Table {
             if merged == listed {
                 return Ok(false);
             }
-            let is_too_full = exceeds_load(&empty, empty.slots_for(&merged)) && empty.depth() < self.max_depth();
+            let slots = empty.slots_of_list(&merged)?;
+            let is_too_full = exceeds_load(&empty, slots.len()) && empty.depth() < self.max_depth();
             if is_too_full && !is_mostly_void(&merged, &empty) {
                 // The union of two segments of one size fits into twice that size, or nearly: the next addition
                 // doubles what is still too full.
-                if place.level() == empty.level() && !empty.has_long_run(&merged) {
+                if place.level() == empty.level() && !has_long_run(&slots) {
                     let coverage_before = self.coverage_of_segment(target);
                     return self.double_with(path, &merged, coverage_before, 0, admit).map(|()| true);
                 }
@@ -301,24 +302,24 @@ impl Table {
                     continue;
                 }
             }
-            return self.replace_entries(path, empty, &merged, admit).map(|()| true);
+            return self.replace_slots(path, empty, &slots, admit).map(|()| true);
         }
     }
 
-    /// Replaces the segment of a path by one with these entries. `empty` is an empty segment of the same size.
-    fn replace_entries(
+    /// Replaces the segment of a path by one with these slots. `empty` is an empty segment of the same size.
+    fn replace_slots(
         &mut self,
         path: Path,
         empty: Segment,
-        entries: &[ListedEntry],
+        slots: &[ListedSlot],
         admit: Admit<'_>,
     ) -> Result<(), Error> {
-        if empty.has_long_run(entries) {
+        if has_long_run(slots) {
             return Err(Error::CannotGrow);
         }
-        let bytes = empty.bytes_for(entries);
+        let bytes = empty.bytes_for_slots(slots.len());
         request(bytes.saturating_sub(self.segment(path).allocated()) as u64, admit)?;
-        let whole = empty.with_entries(bytes, entries, self.forgotten())?;
+        let whole = empty.with_slots(slots, 0, self.forgotten())?;
         self.replace(path, whole);
         Ok(())
     }

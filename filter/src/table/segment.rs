@@ -39,7 +39,7 @@ use crate::arch::{Baseline, Processor, prefetch};
 use crate::array::{Bytes, Mover};
 use crate::error::Error;
 use crate::line::LINE;
-pub(super) use list::ListedSlot;
+pub(super) use list::{ListedSlot, has_long_run};
 pub(super) use room::{MAX_BYTES, bytes_of_segment};
 
 /// The number of quotients in a group.

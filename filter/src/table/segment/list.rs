@@ -13,6 +13,22 @@ use crate::table::entry::{ListedEntry, MIN_DIGITS_COUNT, slot_content, slots_of}
 /// The quotient and the content of a slot.
 pub(in crate::table) type ListedSlot = (u32, u64);
 
+/// Returns true if a quotient has more than [`MAX_RUN`] of `slots`, which are ordered by quotient.
+pub(in crate::table) fn has_long_run(slots: &[ListedSlot]) -> bool {
+    slots.windows(MAX_RUN + 1).any(|slots| slots[0].0 == slots[MAX_RUN].0)
+}
+
+/// Inserts a slot after those of its quotient. The list ends with this quotient or the next one.
+#[inline(always)]
+fn push_in_order(slots: &mut Vec<ListedSlot>, slot: ListedSlot) {
+    slots.push(slot);
+    let mut at = slots.len() - 1;
+    while at > 0 && slots[at - 1].0 > slot.0 {
+        slots.swap(at - 1, at);
+        at -= 1;
+    }
+}
+
 impl Segment {
     /// Returns all entries of neighbouring segments, in order. Quotients are numbered across the segments.
     pub(in crate::table) fn list(segments: &[&Segment]) -> Result<Vec<ListedEntry>, Error> {
@@ -27,58 +43,74 @@ impl Segment {
         Ok(entries)
     }
 
-    /// Returns the slots of a growing segment after its quotients doubled, with values of `to` bits: each fingerprint
-    /// gives its top bit to the quotient, as in [`doubled`](crate::table::entry::doubled). Returns `None` if that takes
-    /// more than a change of each slot: if an entry has digits, or is void now or then.
-    pub(in crate::table) fn doubled_slots(&self, to: u32) -> Result<Option<Vec<ListedSlot>>, Error> {
-        let mut slots: Vec<ListedSlot> = try_vec(self.slots as usize)?;
+    /// Returns the slots of a growing segment after its quotients doubled, with values of `to` bits, as
+    /// [`doubled`](crate::table::entry::doubled) returns its entries. Returns `None` if that takes more than a change of
+    /// each slot: if an entry has digits, if two entries become one, if a set has a void entry then, or if more than an
+    /// eighth of the slots are void.
+    pub(in crate::table) fn doubled_slots(&self, to: u32, is_set: bool) -> Result<Option<Vec<ListedSlot>>, Error> {
+        let mut copies_left = self.slots / 8;
+        let mut slots: Vec<ListedSlot> = try_vec((self.slots + copies_left) as usize)?;
         let top = self.width() - 1;
         let more = to + 1 - self.value_bits();
         let stamp = low_bits(self.stamp_bits());
         let after_next_bit = low_bits(top - 1) & !stamp;
+        let moved = |quotient, rest| (quotient, (rest & !stamp) << more | rest & stamp);
         let mut is_plain = true;
         for group in self.filled_groups() {
             self.for_each_slot(group, |quotient, slot| {
-                is_plain &= slot & after_next_bit != 0;
+                let bit = (slot >> top) as u32;
                 let rest = slot & low_bits(top);
-                let slot = (quotient << 1 | (slot >> top) as u32, (rest & !stamp) << more | rest & stamp);
-                slots.push(slot);
-                let mut at = slots.len() - 1;
-                while at > 0 && slots[at - 1].0 > slot.0 {
-                    slots.swap(at - 1, at);
-                    at -= 1;
+                if slot & after_next_bit != 0 {
+                    return push_in_order(&mut slots, moved(quotient << 1 | bit, rest));
+                }
+                // A void value, which is copied, or a value that becomes void, or the 0 before digits.
+                let is_copied = rest & !stamp == 0;
+                is_plain &= !is_set && (!is_copied || bit == 1 && copies_left > 0);
+                copies_left = copies_left.saturating_sub(is_copied.into());
+                for bit in if is_copied { 0..2 } else { bit..bit + 1 } {
+                    let void = moved(quotient << 1 | bit, rest | 1 << (top - 1));
+                    let mut others = slots.iter().rev().take_while(|other| other.0 >= void.0);
+                    is_plain &= !others.any(|other| other.0 == void.0 && (other.1 ^ void.1) & !stamp == 0);
+                    if is_plain {
+                        push_in_order(&mut slots, void);
+                    }
                 }
             });
+            if !is_plain {
+                return Ok(None);
+            }
         }
-        Ok(is_plain.then_some(slots))
+        Ok(Some(slots))
     }
 
     /// Returns the slots of `entries`, which are ordered by quotient.
     pub(in crate::table) fn slots_of_list(&self, entries: &[ListedEntry]) -> Result<Vec<ListedSlot>, Error> {
-        debug_assert!(!self.has_long_run(entries));
         let mut slots = try_vec(self.slots_for(entries))?;
         for entry in entries {
-            slots.extend((0..self.slots_of(entry)).map(|index| (entry.quotient, self.slot_content(entry, index))));
+            for index in 0..self.slots_of(entry) {
+                slots.push((entry.quotient, self.slot_content(entry, index)));
+            }
         }
         Ok(slots)
     }
 
-    /// Fills an empty segment with `slots`, which are ordered by quotient. Quotients may be numbered across two segments,
-    /// of which this one gets its own slots. `bytes` is the size that
-    /// [`bytes_for_slots`](Self::bytes_for_slots) returns, or a larger one. `base` is the last forgotten slice; no slot
-    /// is in it or in an earlier one. No run is longer than [`MAX_RUN`].
+    /// Fills an empty segment with `slots`, which are ordered by quotient, and leaves room for `spare` more. Quotients
+    /// may be numbered across two segments, one of which gets its own slots here. `base` is the last forgotten slice; no
+    /// slot is in it or in an earlier one. No run is [too long](has_long_run).
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`]; [`Error::CannotGrow`] if the segment would be too large.
     pub(in crate::table) fn with_slots(
         mut self,
-        bytes: usize,
         slots: &[ListedSlot],
+        spare: usize,
         base: u64,
     ) -> Result<Segment, Error> {
         debug_assert!(self.slots == 0, "a segment that is not empty");
+        debug_assert!(!has_long_run(slots));
         self.base = base;
+        let bytes = self.bytes_for_slots(slots.len() + spare);
         if bytes == 0 {
             return Ok(self);
         }
@@ -193,28 +225,6 @@ impl Segment {
         })
     }
 
-    /// Returns the size of a segment of this format with `entries`, in bytes.
-    pub(in crate::table) fn bytes_for(&self, entries: &[ListedEntry]) -> usize {
-        self.bytes_for_slots(self.slots_for(entries))
-    }
-
-    /// Fills an empty segment with `entries`, as [`with_slots`](Self::with_slots) does.
-    pub(in crate::table) fn with_entries(
-        self,
-        bytes: usize,
-        entries: &[ListedEntry],
-        base: u64,
-    ) -> Result<Segment, Error> {
-        let slots = self.slots_of_list(entries)?;
-        self.with_slots(bytes, &slots, base)
-    }
-
-    /// Returns true if the entries of a quotient, of `entries` ordered by quotient, fill more than [`MAX_RUN`] slots.
-    pub(in crate::table) fn has_long_run(&self, entries: &[ListedEntry]) -> bool {
-        let mut runs = entries.chunk_by(|one, other| one.quotient == other.quotient);
-        runs.any(|run| self.slots_for(run) > MAX_RUN)
-    }
-
     pub(in crate::table) fn slots_for(&self, entries: &[ListedEntry]) -> usize {
         entries.iter().map(|entry| self.slots_of(entry)).sum()
     }
@@ -228,6 +238,46 @@ impl Segment {
         match self.stamp_bits {
             0 => slot_content(entry.value, entry.content, self.width(), index),
             _ => self.stamped_slot(entry.value, entry.content),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::Hash;
+    use crate::table::entry::{Payload, Stamps, doubled};
+    use crate::table::segment::SlotFormat;
+
+    /// Values have few bits, so that many are void or become void.
+    #[test]
+    fn slots_double_as_their_entries_do() {
+        const BITS: u32 = 5;
+        for payload in [Payload::Nothing, Payload::Count, Payload::Slice(Stamps { forgotten: 0, span: 4 })] {
+            let stamp_bits = payload.stamp_bits();
+            let empty =
+                |log_groups, bits| Segment::empty(0, log_groups, SlotFormat { width: bits + stamp_bits, stamp_bits });
+            for (seed, to) in (0..100).flat_map(|seed| [4, 5, 6].map(|to| (seed, to))) {
+                let mut entries = Vec::new();
+                for (quotient, value) in
+                    (0..128).flat_map(|quotient| (1..1 << BITS).map(move |value| (quotient, value)))
+                {
+                    let random = Hash::xxh3(&[quotient as u8, value as u8], seed).first;
+                    let content = if payload == Payload::Nothing { 1 } else { 1 + random / 64 % 2 };
+                    // Half of the tables have neither values that are void nor values that become void.
+                    if random.is_multiple_of(64) && (seed % 2 == 0 || value % 8 > 0) {
+                        entries.push(ListedEntry { quotient, value, content });
+                    }
+                }
+                let slots = empty(1, BITS).slots_of_list(&entries).unwrap();
+                let segment = empty(1, BITS).with_slots(&slots, 0, 0).unwrap();
+                assert_eq!(Segment::list(&[&segment]).unwrap(), entries);
+                let of_entries = empty(2, to).slots_of_list(&doubled(&entries, BITS, to, payload).unwrap()).unwrap();
+                match segment.doubled_slots(to, payload == Payload::Nothing).unwrap() {
+                    Some(slots) => assert_eq!(slots, of_entries),
+                    None => assert_eq!(seed % 2, 0, "lists are only for void entries"),
+                }
+            }
         }
     }
 }
