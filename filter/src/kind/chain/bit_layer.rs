@@ -211,7 +211,9 @@ impl<P: Probes> BitLayer<P> {
     /// Returns those of `items` that the layer contains. Their first probes are prefetched.
     ///
     /// If the first probes of an item are set, its other probes are prefetched, and read [`AHEAD`] such items later.
-    #[inline]
+    ///
+    /// Not inlined: it would share its registers with the loop over the layers.
+    #[inline(never)]
     fn present(&self, hashes: &[Hash], items: BatchMask) -> BatchMask {
         let (first, others) = self.split();
         let large = self.bytes().len() > LAYER_IN_CACHE;
@@ -220,7 +222,7 @@ impl<P: Probes> BitLayer<P> {
         let mut checked = 0;
         let mut waiting = [(0, P::default()); BATCH];
         let check = |(item, probes): (u32, P), present: BatchMask| {
-            present | BatchMask::from(self.others_are_set(probes, others)) << item
+            if self.others_are_set(probes, others) { present | 1 << item } else { present }
         };
         for item in arch::positions(items) {
             let mut probes = self.probes(hashes[item as usize]);
