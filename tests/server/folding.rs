@@ -155,7 +155,9 @@ fn what_cannot_be_folded_is_rejected_and_unchanged() {
         ("BF.FOLD key CAPACITY 5 5", "ERR wrong number of arguments for 'bf.fold' command"),
         ("BF.FOLD", "ERR wrong number of arguments for 'bf.fold' command"),
     ] {
-        assert_eq!(error(&mut client, line), expected, "{line}");
+        // Some servers print the name of a command in upper case.
+        let error = error(&mut client, line);
+        assert!(error.eq_ignore_ascii_case(expected), "{line}: {error}");
     }
     assert_eq!(ask::<u64>(&mut client, "BF.FOLD key CAPACITY 9223372036854775807"), 1);
     assert_eq!(digest(&mut client), before);
