@@ -178,8 +178,8 @@ impl BloomFilter {
         py.detach(|| self.with_mut_detached(Filter::clear))?.map_err(failed)
     }
 
-    /// Shrinks a filter that was created too large, to room for `capacity` items, or for those that it has. Returns the
-    /// factor by which it is smaller.
+    /// Shrinks a filter that was created too large, to room for `capacity` items, or for those that it has. Returns
+    /// the factor by which it is smaller.
     ///
     /// Raises ValueError if the filter counts, forgets, or has another layout than "native".
     #[pyo3(signature = (capacity = 0))]

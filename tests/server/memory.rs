@@ -134,7 +134,9 @@ fn a_native_filter_grows_in_small_steps_up_to_maxmemory() {
         let taken = match try_many(&mut client, "BF.MADD", "key", &numbers) {
             Ok(_) => 100,
             Err(rejection) => {
-                assert_eq!(error_text(&rejection), grow::MAXMEMORY);
+                // The server rejects a command itself if its own buffers took the last bytes meanwhile.
+                let error = error_text(&rejection);
+                assert!(error == grow::MAXMEMORY || error.starts_with("OOM"), "{error}");
                 let taken = model.with_reply(&mut client, &numbers, true);
                 assert_eq!(taken, numbers[..taken.len()]);
                 taken.len()

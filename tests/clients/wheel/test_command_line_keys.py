@@ -130,8 +130,9 @@ def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Pat
     as_user("merge", "seen:a", "--replace")
     assert as_user("check", path).output == b"apple\n"
     assert as_user("check --fetch", path).output == b"apple\n"
+    as_user("fold")
     assert b"native" in as_user("info").output
-    assert len(permitted()) == 8
+    assert len(permitted()) == 9
 
 
 def test_the_permissions_of_copy_that_the_page_names_suffice(server: Server, folder: Path) -> None:
