@@ -307,7 +307,9 @@ impl Filter {
     /// # Ok::<(), oxbloom_filter::Error>(())
     /// ```
     pub fn capacity(&self) -> u64 {
-        for_each_kind!(&self.0, filter => filter.capacity().max(filter.items()))
+        let of_layers = self.layers().fold(0, |capacity, layer| layer.capacity.saturating_add(capacity));
+        // A window may hold more items than the layers have room for.
+        if self.forgets() { of_layers.max(self.len()) } else { of_layers }
     }
 
     /// Returns the number of items that were new when they were inserted, without the removed ones. Items that were

@@ -165,7 +165,9 @@ where
     }
 
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
-        let layer = LayerInfo::of_table(&self.table, self.capacity(), self.spec.error_rate.get());
+        // A union of growing filters may have more items than quotients.
+        let items = if self.spec.growth == Growth::Fixed { 0 } else { self.items() };
+        let layer = LayerInfo::of_table(&self.table, self.capacity().max(items), self.spec.error_rate.get());
         Box::new(std::iter::once(layer))
     }
 

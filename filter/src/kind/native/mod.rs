@@ -222,7 +222,7 @@ impl KindFilter for NativeFilter {
         let layer = LayerInfo { capacity: self.layer_capacity(), ..self.layer.info(&self.spec) };
         let table = self
             .table()
-            .map(|table| LayerInfo::of_table(table, table.quotients(), rate_of_table(&self.spec, &self.layer.spec())));
+            .map(|table| LayerInfo::of_table(table, capacity_of(table), rate_of_table(&self.spec, &self.layer.spec())));
         Box::new(std::iter::once(layer).chain(table))
     }
 
@@ -337,4 +337,9 @@ impl KindFilter for NativeFilter {
 /// Returns the part of the error rate that the blocks leave for the table: at least a quarter of it.
 fn rate_of_table(spec: &OwnSpec, layer: &BlockedSpec) -> f64 {
     spec.error_rate.get() - layer.full_rate(spec)
+}
+
+/// Returns the number of items that fit into a table before it grows again.
+fn capacity_of(table: &Table) -> u64 {
+    table.quotients().max(table.items())
 }
