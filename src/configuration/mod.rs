@@ -28,7 +28,7 @@ settings! {
         Setting::word(c"lookahead", &[c"auto", c"on", c"off"]);
     /// Returns the size in bytes above which filters are prefetched before a command runs; `u64::MAX` for never.
     max_size_without_lookahead: u64 = |setting| (setting.get() as u64).wrapping_sub(1),
-        Setting::size(c"lookahead-size", 512 << 10);
+        Setting::size(c"lookahead-size", 2 << 20);
     /// Returns true if the server's defragmenter may move the allocations of filters.
     is_defragmented: bool = Setting::is_yes,
         Setting::yes_or_no(c"bloom-defrag-enabled");

@@ -20,7 +20,7 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
         ("filter-memory-limit", "0"),
         ("merge-limit", "67108864"),
         ("lookahead", "auto"),
-        ("lookahead-size", "524288"),
+        ("lookahead-size", "2097152"),
         ("layout", "native"),
         ("redisbloom-version", "auto"),
         ("dialect", "redisbloom"),
