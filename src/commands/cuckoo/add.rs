@@ -113,7 +113,8 @@ impl Addition<'_> {
         options: &InsertOptions,
     ) -> (usize, Option<Error>) {
         if self.items.len() == 1 {
-            let hash = [filter.hash(self.items.at(0).bytes())];
+            // The table prefetches, too, but later.
+            let hash = [filter.look_ahead(self.items.at(0).bytes())];
             return insert_hashes(ctx, filter, &hash, stored, rejected, options);
         }
         let mut next = 0;
