@@ -4,7 +4,7 @@
 //! RedisBloom's types, `MBbloom--` and `MBbloomCF`, so that RedisBloom can read their files and we can read its files.
 //! Likewise, valkey filters have valkey-bloom's type, `bloomfltr`.
 //! Beside another module, which then owns these types, they have types of our own, with the same bytes. These are
-//! registered on every server, so that filters keep working when the [names](mod@crate::names) of the module change.
+//! registered on every server, so that filters keep working when the [names](crate::names) of the module change.
 //!
 //! RDB files and DUMP payloads hold the RDB values of [`codec`]. An AOF rewrite is a series of `LOADCHUNK` commands, or
 //! for a valkey filter a `BF.LOAD`.

@@ -1,7 +1,7 @@
 //! Families of commands. The names of a family's commands and keyspace events are the family's start and a [`Verb`].
 //!
-//! Only this file spells them: handlers name verbs. So the load can put a [prefix](mod@crate::names) before all names,
-//! and families can have the same verbs.
+//! Only this file spells them: handlers name verbs. So the load can put a [prefix](crate::names) before all names, and
+//! families can have the same verbs.
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -45,7 +45,7 @@ use redis_module::raw;
 
 use callback::catch_panic;
 use ffi::{FAILED, OK, RawContext, RawString, call};
-use names::{Names, named, names};
+use names::{Names, named};
 use server::{Args, Context, feature};
 
 /// The global allocator: the server's if the module is loaded into a server, otherwise the system's.
@@ -122,7 +122,7 @@ fn register_all(ctx: &Context, args: Args) -> Result<(), String> {
     events::register(ctx);
     let version = env!("CARGO_PKG_VERSION");
     let settings = configuration::describe();
-    let meaning = names().meaning();
+    let meaning = names::names().meaning();
     ctx.log_notice(&format!("oxbloom {version} loaded as {meaning}: {settings}"));
     if let Some(missing) = feature::missing_features() {
         let missing = named(&missing);

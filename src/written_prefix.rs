@@ -1,7 +1,7 @@
 //! The prefix with which the data that the server loads were written.
 //!
-//! Filters do not depend on the prefix of the module's [names](mod@crate::names), but commands do. A server with
-//! another prefix does not know the commands that follow the filters of a master or of an append-only file, and its own
+//! Filters do not depend on the prefix of the module's [names](crate::names), but commands do. A server with another
+//! prefix does not know the commands that follow the filters of a master or of an append-only file, and its own
 //! messages do not say why. So a snapshot has the prefix in a field before the keys. This module compares it with ours.
 //!
 //! The field is missing if there was no prefix. It is also missing if there were no filters: a snapshot with the field

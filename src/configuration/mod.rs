@@ -2,8 +2,8 @@
 //!
 //! Every server reads them from the arguments of [`loadmodule`], in RedisBloom's, valkey-bloom's or our spelling.
 //! From Redis 7 and Valkey 8 on, they are also [`parameters`] of CONFIG named `bf.…`, or after the module's
-//! [name](mod@crate::names). Those that other modules have, too, also have the name of their server: `bf-…` on Redis 8,
-//! as in its built-in RedisBloom, and `bf.bloom-…` on Valkey.
+//! [name](crate::names). Those that other modules have, too, also have the name of their server: `bf-…` on Redis 8, as
+//! in its built-in RedisBloom, and `bf.bloom-…` on Valkey.
 //!
 //! To add a setting, add its row: to a family's file, or here if it is for all.
 
