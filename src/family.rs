@@ -13,6 +13,8 @@ pub(crate) struct Family {
     start: &'static str,
     /// The usual ACL category of the commands.
     category: &'static str,
+    /// True if some filters forget, so that time alone changes the replies.
+    pub has_windows: bool,
     names: LoadTime<Spelled>,
     is_valkey_bloom: AtomicBool,
 }
@@ -25,10 +27,10 @@ pub(crate) enum Dialect {
 }
 
 /// The commands on Bloom filters.
-pub(crate) static BLOOM: Family = Family::new("bf.", "bloom");
+pub(crate) static BLOOM: Family = Family::new("bf.", "bloom", true);
 
 /// The commands on cuckoo filters.
-pub(crate) static CUCKOO: Family = Family::new("cf.", "cuckoo");
+pub(crate) static CUCKOO: Family = Family::new("cf.", "cuckoo", false);
 
 /// The names of a family on this server.
 struct Spelled {
@@ -70,8 +72,9 @@ impl PartialEq for Family {
 }
 
 impl Family {
-    const fn new(start: &'static str, category: &'static str) -> Family {
-        Family { start, category, names: LoadTime::new(&UNSPELLED), is_valkey_bloom: AtomicBool::new(false) }
+    const fn new(start: &'static str, category: &'static str, has_windows: bool) -> Family {
+        let (names, is_valkey_bloom) = (LoadTime::new(&UNSPELLED), AtomicBool::new(false));
+        Family { start, category, has_windows, names, is_valkey_bloom }
     }
 
     /// Returns the dialect of the replies to the commands.

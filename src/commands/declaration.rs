@@ -8,7 +8,7 @@ use redis_module::commands::{BeginSearch, FindKeys, KeySpec, KeySpecFlags, get_r
 use redis_module::raw;
 
 use crate::callback::{OTHER_KEY_FLAGS, Route};
-use crate::family::{BLOOM, Dialect, Family, Verb};
+use crate::family::{Dialect, Family, Verb};
 use crate::ffi::{OK, RawContext, RawString, call};
 use crate::names::{named, names};
 use crate::reply_error::Error;
@@ -298,8 +298,7 @@ impl Command {
     fn tips(&self) -> Option<&'static CStr> {
         let varies = match self.route.verb {
             Verb::Info | Verb::Debug | Verb::Scandump => true,
-            // With a window, time alone changes them.
-            Verb::Exists | Verb::Mexists | Verb::Existspacked | Verb::Card => self.route.family == &BLOOM,
+            Verb::Exists | Verb::Mexists | Verb::Existspacked | Verb::Card => self.route.family.has_windows,
             _ => false,
         };
         varies.then_some(c"dont_cache")
