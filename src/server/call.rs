@@ -64,10 +64,12 @@ impl<'a> Value<'a> {
             .then(|| unsafe { call!(RedisModule_CallReplyInteger(self.reply.as_ptr())) })
     }
 
-    /// Returns the bytes, if the reply is a string or an error.
     pub(crate) fn bytes(&self) -> Option<&'a [u8]> {
+        if !self.is_of(raw::REDISMODULE_REPLY_STRING) {
+            return None;
+        }
         let mut length = 0;
-        // SAFETY: the reply is alive, and the server writes the length to a place of ours. It returns null for others.
+        // SAFETY: the reply is alive, and the server writes the length to a place of ours.
         let start = unsafe { call!(RedisModule_CallReplyStringPtr(self.reply.as_ptr(), &mut length)) };
         // SAFETY: the server returns the address and the length of bytes that live as long as the reply.
         (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start.cast(), length) })
