@@ -150,18 +150,26 @@ pub(super) fn doubled(
 /// this quotient or the next one.
 #[inline(always)]
 fn insert(entries: &mut Vec<ListedEntry>, entry: ListedEntry, is_unique: bool, payload: Payload) {
-    let later = entries.iter().rev().take_while(|other| other.quotient > entry.quotient).count();
-    let end = entries.len() - later;
+    let quotient = entry.quotient;
     if !is_unique {
-        let start = end - entries[..end].iter().rev().take_while(|other| other.quotient == entry.quotient).count();
-        if let Some(other) = entries[start..end].iter_mut().find(|other| other.value == entry.value) {
-            absorb(other, entry, payload);
-        } else {
-            entries.insert(if payload == Payload::Nothing { start } else { end }, entry);
+        let mut others = entries.iter_mut().rev().take_while(|other| other.quotient >= quotient);
+        if let Some(other) = others.find(|other| (other.quotient, other.value) == (quotient, entry.value)) {
+            return absorb(other, entry, payload);
         }
-        return;
     }
-    entries.insert(end, entry);
+    let is_first = !is_unique && payload == Payload::Nothing;
+    insert_before(entries, entry, |other| other.quotient > quotient || is_first && other.quotient == quotient);
+}
+
+/// Inserts an element into a list before those at its end for which `is_later` returns true.
+#[inline(always)]
+pub(super) fn insert_before<T>(list: &mut Vec<T>, element: T, is_later: impl Fn(&T) -> bool) {
+    list.push(element);
+    let mut at = list.len() - 1;
+    while at > 0 && is_later(&list[at - 1]) {
+        list.swap(at - 1, at);
+        at -= 1;
+    }
 }
 
 /// Returns the entries of a growing segment after its quotients were halved. Each fingerprint gets a bit back from the

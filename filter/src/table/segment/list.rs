@@ -8,7 +8,7 @@ use crate::arch::Baseline;
 use crate::error::Error;
 use crate::memory::try_vec;
 use crate::table::bits::{AscendingWriter, DescendingWriter, field, low_bits, ones_from};
-use crate::table::entry::{ListedEntry, MIN_DIGITS_COUNT, slot_content, slots_of};
+use crate::table::entry::{ListedEntry, MIN_DIGITS_COUNT, insert_before, slot_content, slots_of};
 
 /// The quotient and the content of a slot.
 pub(in crate::table) type ListedSlot = (u32, u64);
@@ -16,17 +16,6 @@ pub(in crate::table) type ListedSlot = (u32, u64);
 /// Returns true if a quotient has more than [`MAX_RUN`] of `slots`, which are ordered by quotient.
 pub(in crate::table) fn has_long_run(slots: &[ListedSlot]) -> bool {
     slots.windows(MAX_RUN + 1).any(|slots| slots[0].0 == slots[MAX_RUN].0)
-}
-
-/// Inserts a slot after those of its quotient. The list ends with this quotient or the next one.
-#[inline(always)]
-fn push_in_order(slots: &mut Vec<ListedSlot>, slot: ListedSlot) {
-    slots.push(slot);
-    let mut at = slots.len() - 1;
-    while at > 0 && slots[at - 1].0 > slot.0 {
-        slots.swap(at - 1, at);
-        at -= 1;
-    }
 }
 
 impl Segment {
@@ -54,6 +43,8 @@ impl Segment {
         let more = to + 1 - self.value_bits();
         let stamp = low_bits(self.stamp_bits());
         let after_next_bit = low_bits(top - 1) & !stamp;
+        let insert =
+            |slots: &mut _, slot: ListedSlot| insert_before(slots, slot, |other: &ListedSlot| other.0 > slot.0);
         let moved = |quotient, rest| (quotient, (rest & !stamp) << more | rest & stamp);
         let mut is_plain = true;
         for group in self.filled_groups() {
@@ -61,7 +52,7 @@ impl Segment {
                 let bit = (slot >> top) as u32;
                 let rest = slot & low_bits(top);
                 if slot & after_next_bit != 0 {
-                    return push_in_order(&mut slots, moved(quotient << 1 | bit, rest));
+                    return insert(&mut slots, moved(quotient << 1 | bit, rest));
                 }
                 // A void value, which is copied, or a value that becomes void, or the 0 before digits.
                 let is_copied = rest & !stamp == 0;
@@ -72,7 +63,7 @@ impl Segment {
                     let mut others = slots.iter().rev().take_while(|other| other.0 >= void.0);
                     is_plain &= !others.any(|other| other.0 == void.0 && (other.1 ^ void.1) & !stamp == 0);
                     if is_plain {
-                        push_in_order(&mut slots, void);
+                        insert(&mut slots, void);
                     }
                 }
             });
@@ -94,9 +85,9 @@ impl Segment {
         Ok(slots)
     }
 
-    /// Fills an empty segment with `slots`, which are ordered by quotient, and leaves room for `spare` more. Quotients
-    /// may be numbered across two segments, one of which gets its own slots here. `base` is the last forgotten slice; no
-    /// slot is in it or in an earlier one. No run is [too long](has_long_run).
+    /// Fills an empty segment with its `slots`, which are ordered by quotient, and leaves room for `spare` more. Their
+    /// quotients may be numbered across two segments. `base` is the last forgotten slice; no slot is in it or in an
+    /// earlier one. No run is [too long](has_long_run).
     ///
     /// # Errors
     ///
