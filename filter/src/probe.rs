@@ -154,7 +154,7 @@ impl ItemBlocks {
         if self.blocks >= FOLDABLE_BLOCKS {
             self.stride = MIN_STRIDE + fastrange(random, STRIDES[usize::from(further)]);
         } else {
-            // What rounding up the width adds, at most `2 * blocks * blocks / 2^64` of a block, changes no index.
+            // Rounding up the width adds at most `2 * blocks * blocks / 2^64` of a block, which changes no index.
             let width = RECIPROCALS[self.blocks as usize];
             let most = (self.blocks as u8 - 1) / further;
             self.place = fastrange(self.place, self.blocks) * width;

@@ -42,7 +42,7 @@ pub const MAX_BLOCKS: u64 = i64::MAX as u64 / BITS_PER_LINE;
 pub const MAX_BLOCKS_PER_ITEM: u8 = 16;
 
 /// The number of blocks from which on a filter can be folded if an item has several blocks, a power of two. With fewer,
-/// their choice depends on the number of blocks. Their chunks take more than what is stored without a tag: see the codec.
+/// their choice depends on the number of blocks.
 pub const FOLDABLE_BLOCKS: u64 = 128;
 
 /// The lowest error rate that a layer is sized for, `2^-64`: one false positive in 18 quintillion look-ups.

@@ -134,7 +134,7 @@ fn a_native_filter_grows_in_small_steps_up_to_maxmemory() {
         let taken = match try_many(&mut client, "BF.MADD", "key", &numbers) {
             Ok(_) => 100,
             Err(rejection) => {
-                // The server rejects a command itself if its own buffers took the last bytes meanwhile.
+                // If the server's buffers take the last bytes, the server rejects the command, and not the module.
                 let error = error_text(&rejection);
                 assert!(error == grow::MAXMEMORY || error.starts_with("OOM"), "{error}");
                 let taken = model.with_reply(&mut client, &numbers, true);

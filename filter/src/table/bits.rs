@@ -151,8 +151,8 @@ pub(super) fn select_zero<P: Processor>(bytes: &[u8], start: usize, rank: u32) -
     select_later_zero::<P>(bytes, start, start + 2 * WORD, rank - zeros.count_ones())
 }
 
-/// Returns what [`select_zero`] returns for two ranks, the second of which is larger. Both bits are usually in
-/// the first three words, which are read once.
+/// Returns what [`select_zero`] returns for two ranks, the larger one second. Both bits are usually in the first three
+/// words, which are read once.
 #[inline(always)]
 pub(super) fn select_zeros<P: Processor>(bytes: &[u8], start: usize, ranks: [u32; 2]) -> [usize; 2] {
     let wherever_they_are = || ranks.map(|rank| select_later_zero::<P>(bytes, start, start, rank));

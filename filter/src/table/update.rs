@@ -82,7 +82,7 @@ impl Table {
         Ok(entered == Entered::New)
     }
 
-    /// Adds `count` occurrences of an item of which a prefix is known. The caller counts them.
+    /// Adds `count` occurrences of an item, given a prefix of its path. The caller counts them.
     ///
     /// # Errors
     ///

@@ -57,7 +57,7 @@ static MAPPED: Mutex<Vec<(Range<u64>, bool)>> = Mutex::new(Vec::new());
 
 static INSTRUCTIONS: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);
-/// What the last block was.
+/// The data of the last block.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
 /// Bits of the data of a block of ours. The others are the number of its instructions. A block of others has no data.

@@ -38,7 +38,9 @@ use crate::kind::NativeCuckooFilter;
 use crate::kind::counting::CountingFilter;
 use crate::kind::native::NativeFilter;
 use crate::kind::windowed::WindowedFilter;
+use crate::line::LINE;
 use crate::memory::{Admit, request, try_append};
+use crate::sizing::FOLDABLE_BLOCKS;
 use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
 use header::{CHECKSUM_BYTES, OwnKind, Preamble};
 use section::{MAX_SECTIONS, OwnFilter, Part, Placed, parts, section_mut, sections};
@@ -49,6 +51,8 @@ const SHORT: u64 = 4 << 10;
 // Below this size, each section has one chunk at most.
 const _: () = assert!(SHORT as usize <= BITS_CHUNK_BYTES);
 const _: () = assert!(SHORT as usize <= TABLE_CHUNK_BYTES);
+// Only tags tell blocks from before filters could be folded, and what is stored with the header has no tags.
+const _: () = assert!(SHORT < FOLDABLE_BLOCKS * LINE as u64);
 
 /// The maximum size of an unpacked first string: a header, and for each section a chunk, its length and its padding.
 const MAX_FIRST: usize = header::MAX_BYTES + SHORT as usize + MAX_SECTIONS * 2 * WORD;
