@@ -59,8 +59,10 @@ def text(licence: str, crate: dict, crates: list[dict]) -> str:
     repository = crate["repository"]
     siblings = [other for other in crates if repository and other["repository"] == repository]
     for source in [crate, *siblings]:
-        for file in sorted(Path(source["manifest_path"]).parent.iterdir()):
-            if file.is_file() and re.match("licen[cs]e|copying", file.name, re.IGNORECASE):
+        folder = Path(source["manifest_path"]).parent
+        for file in sorted([*folder.iterdir(), *folder.glob("LICENSES/*")]):
+            name = str(file.relative_to(folder))
+            if file.is_file() and re.match("licen[cs]e|copying", name, re.IGNORECASE):
                 found = file.read_text()
                 if ACCEPTED[licence] in " ".join(found.split()):
                     return found.strip()

@@ -26,6 +26,8 @@
 use std::borrow::Cow;
 use std::ffi::CStr;
 
+use crc::{CRC_64_REDIS, Crc, Table};
+
 use super::fields::Fields;
 use super::{Encoding, Sink, Source};
 use crate::array::Bytes;
@@ -49,6 +51,9 @@ const FOOTER_BYTES: usize = 2 + 8;
 
 const VERSION_BITS: u32 = 10;
 
+/// The servers' CRC-64. With 16 tables, it handles 16 bytes at once.
+static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
+
 /// Returns the ID of a data type of this name, without a version. All names consist of letters and hyphens.
 fn type_id(name: &CStr) -> u64 {
     let code = |letter: &u8| match letter {
@@ -69,7 +74,7 @@ pub fn encode(filter: &Filter) -> Result<Vec<u8>, Error> {
     super::write_rdb(filter, &mut writer)?;
     writer.length(END);
     writer.append(&RDB_VERSION.to_le_bytes());
-    let checksum = crc64(&writer.bytes);
+    let checksum = CRC.checksum(&writer.bytes);
     writer.append(&checksum.to_le_bytes());
     if writer.failed { Err(Error::OutOfMemory) } else { Ok(writer.bytes) }
 }
@@ -129,7 +134,7 @@ impl Sink for Writer {
 pub fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let (value, version) = checked.split_last_chunk().ok_or(DecodeError::Corrupt)?;
-    ensure(u16::from_le_bytes(*version) >= FIRST_RDB_VERSION && u64::from_le_bytes(*checksum) == crc64(checked))?;
+    ensure(u16::from_le_bytes(*version) >= FIRST_RDB_VERSION && u64::from_le_bytes(*checksum) == CRC.checksum(checked))?;
     decode_value(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?, admit)
 }
 
@@ -263,46 +268,6 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
     Ok(bytes)
 }
 
-/// The polynomial of the servers' CRC-64 (that of Jones), with its bits reversed.
-const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
-
-/// `TABLES[n][byte]` is the checksum of a byte and `n` zero bytes. So [`crc64`] can handle eight bytes at once.
-static TABLES: [[u64; 256]; 8] = tables();
-
-const fn tables() -> [[u64; 256]; 8] {
-    let mut tables = [[0; 256]; 8];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut checksum, mut bit) = (byte as u64, 0);
-        while bit < 8 {
-            checksum = (checksum >> 1) ^ ((checksum & 1) * POLYNOMIAL);
-            bit += 1;
-        }
-        tables[0][byte] = checksum;
-        byte += 1;
-    }
-    let mut zeros = 1;
-    while zeros < 8 {
-        let mut byte = 0;
-        while byte < 256 {
-            let checksum = tables[zeros - 1][byte];
-            tables[zeros][byte] = (checksum >> 8) ^ tables[0][(checksum & 0xff) as usize];
-            byte += 1;
-        }
-        zeros += 1;
-    }
-    tables
-}
-
-fn crc64(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let checksum = words.iter().fold(0, |checksum, word| {
-        let mixed = (checksum ^ u64::from_le_bytes(*word)).to_le_bytes();
-        mixed.iter().rev().zip(&TABLES).fold(0, |sum, (&byte, table)| sum ^ table[usize::from(byte)])
-    });
-    rest.iter().fold(checksum, |checksum: u64, &byte| (checksum >> 8) ^ TABLES[0][usize::from(checksum as u8 ^ byte)])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,7 +290,7 @@ mod tests {
         let value = &encoded[..encoded.len() - FOOTER_BYTES];
         let decoded = |value: &[u8], version: u16| {
             let checked = [value, &version.to_le_bytes()].concat();
-            decode(&[&checked[..], &crc64(&checked).to_le_bytes()].concat(), &mut |_| true).map(drop)
+            decode(&[&checked[..], &CRC.checksum(&checked).to_le_bytes()].concat(), &mut |_| true).map(drop)
         };
         for (version, expected) in [(7, Err(DecodeError::Corrupt)), (8, Ok(())), (99, Ok(()))] {
             assert_eq!(decoded(value, version), expected, "{version}");
