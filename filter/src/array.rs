@@ -319,11 +319,6 @@ mod tests {
     }
 
     #[test]
-    fn an_array_may_be_empty() {
-        assert!(Bytes::zeroed(0).unwrap().as_slice().is_empty());
-    }
-
-    #[test]
     fn what_is_kept_of_an_array_stays_the_same() {
         for padded in [false, true] {
             for (length, kept) in [(1, 1), (100, 3), (1000, 999), (1 << 18, 5000), (1 << 18, 1 << 17)] {

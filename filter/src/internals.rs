@@ -20,7 +20,7 @@ pub use crate::kind::{AnyFilter, CreateParams, Kind, KindFilter, KindParams, Nat
 pub use crate::layer::LayerInfo;
 pub use crate::memory::{Admit, try_vec};
 pub use crate::spec::{DEFAULT_STORED_EXPANSION, ErrorRate, Growth, InsertOptions, OnDuplicate, Parameters};
-pub use crate::table::{Addressing, END, Payload, Position, Stamps, Table, end_of};
+pub use crate::table::{AddOutcome, Addressing, END, Payload, Position, SliceAddition, Stamps, Table, end_of};
 pub use crate::window::{DEFAULT_SLICES, Window};
 
 /// Filters as bytes.

@@ -284,18 +284,4 @@ mod tests {
             prop_assert_eq!(of_larger.map(|block| block / factor as usize).collect::<Vec<_>>(), folded);
         }
     }
-
-    #[test]
-    fn positions_are_pinned() {
-        // Stored filters are read with these positions.
-        let hash = Hash::xxh3(b"oxbloom", 42);
-        let shape = BlockShape { blocks: 1 << 40, words: WORDS_PER_LINE, blocks_per_item: 3, probes: 9 };
-        let mut probes = Vec::new();
-        hash.probes().next_positions(9, |position| probes.push(position));
-        assert_eq!(
-            (blocks_of(hash, shape).collect::<Vec<_>>(), probes),
-            ([813984504309, 233501642115, 752530407697].into(), [470, 158, 474, 196, 292, 497, 488, 118, 395].into())
-        );
-        assert_eq!(hash.probes_below(17 * 64).take(7).collect::<Vec<_>>(), [314, 618, 1039, 648, 154, 1086, 328]);
-    }
 }

@@ -134,7 +134,9 @@ impl Sink for Writer {
 pub fn decode(payload: &[u8], admit: Admit<'_>) -> Result<Filter, DecodeError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(DecodeError::Corrupt)?;
     let (value, version) = checked.split_last_chunk().ok_or(DecodeError::Corrupt)?;
-    ensure(u16::from_le_bytes(*version) >= FIRST_RDB_VERSION && u64::from_le_bytes(*checksum) == CRC.checksum(checked))?;
+    ensure(
+        u16::from_le_bytes(*version) >= FIRST_RDB_VERSION && u64::from_le_bytes(*checksum) == CRC.checksum(checked),
+    )?;
     decode_value(value.strip_prefix(&[MODULE_VALUE]).ok_or(DecodeError::Corrupt)?, admit)
 }
 
@@ -266,60 +268,4 @@ fn unpack(packed: &[u8], unpacked: u64) -> Result<Vec<u8>, DecodeError> {
     debug_assert!(bytes.len() <= unpacked, "more than was reserved");
     ensure(bytes.len() == unpacked)?;
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lengths_take_the_fewest_bytes() {
-        let ends = [(0x3f, 1), (0x3fff, 2), (u64::from(u32::MAX), 5), (u64::MAX, 9)];
-        let starts = [(0, 1), (0x40, 2), (0x4000, 5), (1 << 32, 9)];
-        for (length, bytes) in starts.into_iter().chain(ends) {
-            let mut writer = Writer { bytes: Vec::new(), failed: false };
-            writer.length(length);
-            assert_eq!(writer.bytes.len(), bytes, "{length}");
-            assert_eq!(Reader(Fields(&writer.bytes)).length(), Ok(length));
-        }
-    }
-
-    #[test]
-    fn a_payload_has_a_known_version_and_nothing_but_a_value() {
-        let encoded = encode(&Filter::builder().capacity(100).build().unwrap()).unwrap();
-        let value = &encoded[..encoded.len() - FOOTER_BYTES];
-        let decoded = |value: &[u8], version: u16| {
-            let checked = [value, &version.to_le_bytes()].concat();
-            decode(&[&checked[..], &CRC.checksum(&checked).to_le_bytes()].concat(), &mut |_| true).map(drop)
-        };
-        for (version, expected) in [(7, Err(DecodeError::Corrupt)), (8, Ok(())), (99, Ok(()))] {
-            assert_eq!(decoded(value, version), expected, "{version}");
-        }
-        let (_end, rest) = value.split_last().unwrap();
-        for wrong in [[value, &[0]].concat(), [rest, &[1]].concat()] {
-            assert_eq!(decoded(&wrong, RDB_VERSION), Err(DecodeError::Corrupt));
-        }
-    }
-
-    /// Copies of the two bytes "ab", also as the end of a string, and in the long form.
-    #[test]
-    fn a_compressed_string_has_the_announced_length() {
-        for (packed, unpacked) in [
-            (&b""[..], ""),
-            (b"\x01ab", "ab"),
-            (b"\x01ab\x20\x01", "ababa"),
-            (b"\x01ab\x20\x01\x00c", "ababac"),
-            (b"\x01ab\xe0\x00\x01", "abababababa"),
-        ] {
-            let length = unpacked.len() as u64;
-            assert_eq!(unpack(packed, length).as_deref(), Ok(unpacked.as_bytes()));
-            for other in (0..2 * length).filter(|&other| other != length).chain([u64::MAX]) {
-                assert_eq!(unpack(packed, other), Err(DecodeError::Corrupt), "{unpacked}: {other}");
-            }
-        }
-        // Copies from before the beginning, and bytes that are missing.
-        for packed in [&b"\x20\x00"[..], b"\x00a\xe0\x02\x01", b"\x00a\xe0\x02", b"\x00a\xe0", b"\x0babcdefghijk"] {
-            assert_eq!(unpack(packed, 12), Err(DecodeError::Corrupt));
-        }
-    }
 }

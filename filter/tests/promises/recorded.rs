@@ -9,8 +9,9 @@ use oxbloom_filter::Filter;
 use oxbloom_filter::internals::{
     CreateParams, CuckooSpec, ErrorRate, Growth, Hash, InsertOptions, KindParams, MergeOp, Window, with_each_version,
 };
+use xxhash_rust::xxh3::xxh3_64;
 
-use crate::model::{CLASSIC, by, create, item, params_of, read_values, values};
+use crate::model::{CLASSIC, by, content_bytes, create, filter, item, params_of, read_values, values};
 
 /// Names, and what the recorded filters were created with. A name never gets another meaning.
 pub(crate) fn recorded() -> Vec<(&'static str, CreateParams, u64)> {
@@ -88,6 +89,19 @@ fn recorded_bytes_are_read_and_written_as_ever() {
             assert!(recorded == bytes, "{name}: other bytes");
         }
     }
+}
+
+/// Items of each of these lengths are hashed in another way. Each has 20 probes, in several blocks.
+#[test]
+fn items_of_all_lengths_are_found_where_they_are_stored() {
+    let lengths = [0, 1, 8, 16, 17, 33, 65, 97, 128, 129, 240, 241, 1024, 5000];
+    let items = lengths.map(|length| vec![b'x'; length]);
+    let digests = [(1000, by(2)), (1_000_000, Growth::Fixed)].map(|(capacity, growth)| {
+        let mut filter = filter(1e-6, capacity, growth, 42);
+        filter.insert_batch(&items).unwrap();
+        xxh3_64(&content_bytes(&filter))
+    });
+    assert_eq!(digests, [0xBD14_2157_9E10_D4DA, 0x6CE3_2BA1_99BE_DF60]);
 }
 
 /// A processor may choose how a function is executed, but not what it does.

@@ -1,5 +1,6 @@
 //! Dump streams and payloads, for all kinds of filters.
 
+use crc::{CRC_64_REDIS, Crc};
 use oxbloom_filter::internals::codec::{self, Header, Loader, Origin, payload};
 use oxbloom_filter::internals::{CuckooSpec, Growth, KindParams};
 use oxbloom_filter::{DecodeError, Filter};
@@ -196,6 +197,52 @@ fn payloads_of_a_server_are_read() {
         let recorded = std::fs::read(recorded::folder().join(format!("{name}.dump"))).unwrap();
         assert!(payload::decode(&recorded, &mut |_| true).unwrap() == filter, "{name}");
     }
+}
+
+#[test]
+fn a_compressed_string_has_the_announced_length() {
+    let recorded = std::fs::read(recorded::folder().join("compressed.dump")).unwrap();
+    let value = &recorded[1..recorded.len() - 10];
+    // A compressed string begins with its length, and that of the string itself, both in two bytes.
+    let at = value.windows(2).position(|bytes| bytes == [5, 0xc3]).unwrap() + 4;
+    let announcing = |length: &[u8]| {
+        payload::decode_value(&[&value[..at], length, &value[at + 2..]].concat(), &mut |_| true).map(drop)
+    };
+    for length in 0x4000..0x8000u16 {
+        let expected = if length.to_be_bytes() == value[at..][..2] { Ok(()) } else { Err(DecodeError::Corrupt) };
+        assert_eq!(announcing(&length.to_be_bytes()), expected, "{length:x}");
+    }
+    assert_eq!(announcing(&[&[0x81][..], &[0xff; 8]].concat()), Err(DecodeError::Corrupt));
+}
+
+#[test]
+fn a_payload_has_a_known_version_and_nothing_but_a_value() {
+    let encoded = payload::encode(&create(params_of(CLASSIC, 0.01, 100, Growth::Fixed))).unwrap();
+    let value = &encoded[..encoded.len() - 10];
+    let decoded = |value: &[u8], version: u16| {
+        let checked = [value, &version.to_le_bytes()].concat();
+        let checksum = Crc::<u64>::new(&CRC_64_REDIS).checksum(&checked);
+        payload::decode(&[&checked[..], &checksum.to_le_bytes()].concat(), &mut |_| true).map(drop)
+    };
+    for (version, expected) in [(7, Err(DecodeError::Corrupt)), (8, Ok(())), (99, Ok(()))] {
+        assert_eq!(decoded(value, version), expected, "{version}");
+    }
+    let (_end, rest) = value.split_last().unwrap();
+    for wrong in [[value, &[0]].concat(), [rest, &[1]].concat()] {
+        assert_eq!(decoded(&wrong, 9), Err(DecodeError::Corrupt));
+    }
+}
+
+/// Servers do the same, so that equal filters have equal payloads.
+#[test]
+fn lengths_take_the_fewest_bytes() {
+    let lengths = [0x3f, 0x40, 0x3fff, 0x4000, u32::MAX].map(|stored_expansion| {
+        let filter = create(params_of(KindParams::Classic { stored_expansion }, 0.01, 100, Growth::Fixed));
+        let encoded = payload::encode(&filter).unwrap();
+        assert!(payload::decode(&encoded, &mut |_| true).unwrap() == filter);
+        encoded.len()
+    });
+    assert_eq!(lengths.map(|length| length - lengths[0]), [0, 1, 1, 4, 4]);
 }
 
 /// A chunk that changes nothing is not replicated.

@@ -5,10 +5,28 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use oxbloom_filter::Error;
-use oxbloom_filter::internals::{END, Hash, ItemCount, Mover, Payload, Table, end_of};
+use oxbloom_filter::internals::{
+    Addressing, END, Hash, ItemCount, Mover, Payload, SliceAddition, Stamps, Table, end_of,
+};
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+/// An error rate at which no item of these tests is a false positive.
+pub(crate) const EXACT: f64 = 1e-12;
 
 pub(crate) fn hash(number: u64) -> Hash {
-    Hash::xxh3(&number.to_le_bytes(), 42)
+    hash_from(0, 0, number)
+}
+
+/// Returns a hash that begins with the last `length` bits of `prefix`. Other numbers give other hashes.
+pub(crate) fn hash_from(prefix: u64, length: u32, number: u64) -> Hash {
+    let second = xxh3_128_with_seed(&number.to_le_bytes(), 42) >> 64 << 64;
+    Hash::from(second | u128::from(first_word(prefix, length, number)))
+}
+
+/// Returns the first word of the hash that [`hash_from`] returns.
+pub(crate) fn first_word(prefix: u64, length: u32, number: u64) -> u64 {
+    let random = xxh3_128_with_seed(&number.to_le_bytes(), 42) as u64;
+    prefix.checked_shl(u64::BITS - length).unwrap_or(0) | random.checked_shr(length).unwrap_or(0)
 }
 
 pub(crate) fn add(table: &mut Table, number: u64) -> bool {
@@ -327,4 +345,98 @@ fn a_union_keeps_the_entry_that_matches_more() {
     }
     assert!(!long.holds_the_same(&short).unwrap());
     assert!(long.holds_the_same(&long.try_clone().unwrap()).unwrap());
+}
+
+/// Otherwise, a thousand of them could double the directory.
+#[test]
+fn items_whose_hashes_begin_with_the_same_bits_are_rejected_before_they_take_much_memory() {
+    let mut table = new(0.01, 0, true, Payload::Count);
+    let crafted = (0..30).flat_map(|zeros| (0..1500).map(move |n| hash_from(0, zeros, 1500 * u64::from(zeros) + n)));
+    let rejected = { crafted }.find_map(|hash| table.add(hash, &mut |bytes| bytes < 50_000).err());
+    assert_eq!(rejected, Some(Error::CannotGrow));
+    assert!(table.allocated() < 500_000, "{} bytes", table.allocated());
+}
+
+/// Segments of a table of fixed size do not split, so each must have room for its share of the items.
+#[test]
+fn a_table_of_the_largest_capacity_has_room_for_its_items() {
+    let stamps = Payload::Slice(Stamps { forgotten: 0, span: u8::MAX });
+    for (rate, payload) in [0.9, 0.01, EXACT].into_iter().flat_map(|rate| [(rate, Payload::Count), (rate, stamps)]) {
+        let fits = |capacity: u64| Table::fixed(capacity, rate, payload).is_ok();
+        let more = |largest, bit: u32| if fits(largest + (1 << bit)) { largest + (1 << bit) } else { largest };
+        let capacity = (0..63).rev().fold(0, more);
+        let mut table = new(rate, capacity, false, payload);
+        let Addressing::Fixed(space) = table.addressing() else { panic!("a table that grows") };
+        // A segment has 2^11 quotients.
+        let depth = u32::from(space.level) - 11;
+        let used = if space.scale == 0 { 1.0 } else { space.scale as f64 / 2f64.powi(64) };
+        let mean = capacity as f64 / (used * 2f64.powi(depth as i32));
+        let items = (mean + 6.0 * mean.sqrt()) as u64;
+        for number in 0..items {
+            let hash = hash_from(0, depth + 1, number);
+            let addition = SliceAddition {
+                forgotten_before: 0,
+                forgotten_after: 0,
+                slice: 1 + number % u64::from(u8::MAX),
+                refresh: false,
+            };
+            let added = match payload {
+                Payload::Slice(_) => table.add_to_slice(hash, addition, &mut |_bytes| true).map(drop),
+                _ => table.add(hash, &mut |_bytes| true).map(drop),
+            };
+            assert_eq!(added, Ok(()), "item {number} of {items}, {rate} {payload:?} {capacity}");
+        }
+    }
+}
+
+/// Other items may match the shorter entry.
+#[test]
+fn the_longest_entry_that_matches_is_removed() {
+    for lengths in [[12, 20, 30], [30, 20, 12], [20, 30, 12]] {
+        let mut table = new(EXACT, 0, true, Payload::Count);
+        for length in lengths {
+            table.add_prefixes(&mut [first_word(0, length, 1)], length, &mut |_bytes| true).unwrap();
+        }
+        for left in [[3, 2, 1], [2, 2, 1], [1, 1, 1]] {
+            assert_eq!([30, 20, 12].map(|length| table.count(hash_from(0, length, 2))), left);
+            assert!(table.remove(hash_from(0, 30, 1)));
+        }
+        assert_eq!(table.slots(), 0);
+    }
+}
+
+/// A master and its replicas must halve at the same sizes.
+#[test]
+fn segments_are_merged_when_a_sparse_one_loses_slots() {
+    let mut table = new(EXACT, 0, true, Payload::Count);
+    let items = (0..2048).map(|number| hash_from(1, 1, number));
+    for hash in [hash_from(0, 1, 1); 4].into_iter().chain(items.clone()) {
+        table.add(hash, &mut |_bytes| true).unwrap();
+    }
+    // Both together become sparse enough, but none of them loses slots while it is sparse alone.
+    assert!(items.take(table.slots() as usize - 1536).all(|hash| table.remove(hash)));
+    for segments in [2, 2, 1] {
+        assert_eq!(table.segments(), segments);
+        assert!(table.remove(hash_from(0, 1, 1)));
+    }
+}
+
+#[test]
+fn a_prefix_matches_the_items_that_begin_with_it_and_no_others() {
+    for items in [0, 40_000] {
+        let mut table = new(EXACT, 0, true, Payload::Count);
+        (0..items).for_each(|number| assert!(add(&mut table, number)));
+        for length in 7..40 {
+            let prefix = (0x9E37_79B9_7F4A_7C15 >> (u64::BITS - length)) ^ 1;
+            let mut other = table.try_clone().unwrap();
+            other.add_prefixes(&mut [first_word(prefix, length, 1)], length, &mut |_bytes| true).unwrap();
+            for number in items..items + 20 {
+                assert_eq!(other.count(hash_from(prefix, length, number)), 1, "{length} bits");
+                assert_eq!(other.count(hash_from(prefix ^ 1, length, number)), 0, "{length} bits");
+            }
+            let rise = other.false_positive_rate() - table.false_positive_rate();
+            assert!((rise * 2f64.powi(length as i32) - 1.0).abs() < 1e-3, "{rise} for {length} bits");
+            assert_eq!(other.occurrences(), items + 1);
+        }
+    }
 }
