@@ -81,11 +81,7 @@ impl Hasher<'_> {
                 let mut secret = Secret::new(seed);
                 pairs.map(|(hash, item)| *hash = secret.hash(item)).count()
             }
-            Hasher::Murmur64 => pairs.map(|(hash, item)| *hash = Hash::murmur64(item)).count(),
-            Hasher::Murmur32 => pairs.map(|(hash, item)| *hash = Hash::murmur32(item)).count(),
-            Hasher::Cuckoo => pairs.map(|(hash, item)| *hash = Hash::in_buckets(item)).count(),
-            Hasher::ConvertedCuckoo => pairs.map(|(hash, item)| *hash = Hash::in_table(item)).count(),
-            Hasher::Sip { seed } => pairs.map(|(hash, item)| *hash = Hash::sip(item, seed)).count(),
+            hasher => pairs.map(|(hash, item)| *hash = hasher.hash(item)).count(),
         }
     }
 }

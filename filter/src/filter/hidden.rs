@@ -13,7 +13,8 @@ use crate::layer::LayerInfo;
 use crate::memory::Admit;
 use crate::spec::{InsertOptions, Parameters};
 
-/// The [internal interface](crate::internals), for the module and the benchmarks.
+/// The [internal interface](crate::internals), for the module and the benchmarks. Methods without a comment are those of
+/// [`KindFilter`], or their names say all.
 #[doc(hidden)]
 impl Filter {
     #[inline]
@@ -21,7 +22,6 @@ impl Filter {
         self.0.kind()
     }
 
-    /// Returns the parameters with which the filter was created.
     #[inline]
     pub fn parameters(&self) -> Parameters {
         for_each_kind!(&self.0, filter => filter.parameters())
@@ -105,7 +105,6 @@ impl Filter {
         for_each_kind!(&mut self.0, filter => filter.insert_hashes(Insertion { hashes, new, renewed, options }, admit))
     }
 
-    /// Returns true if the filter counts how often it contains each item, and can remove items.
     #[inline]
     pub fn counts(&self) -> bool {
         self.kind().counts()
@@ -133,12 +132,10 @@ impl Filter {
         for_each_kind!(&mut self.0, filter => filter.remove_hashes(hashes, removed))
     }
 
-    /// Returns true if many additions allocate a little memory each. Otherwise, few additions allocate much.
     pub fn grows_in_small_steps(&self) -> bool {
         for_each_kind!(&self.0, filter => filter.grows_in_small_steps())
     }
 
-    /// Returns true if the filter grows by whole layers, whose sizes may be beyond all addresses.
     pub fn grows_by_layers(&self) -> bool {
         for_each_kind!(&self.0, filter => filter.grows_by_layers())
     }
@@ -183,13 +180,11 @@ impl Filter {
         }
     }
 
-    /// Returns the filter, if it forgets.
     #[inline]
     pub fn windowed(&self) -> Option<&WindowedFilter> {
         WindowedFilter::of(&self.0)
     }
 
-    /// Returns true if the filter forgets items.
     #[inline]
     pub fn forgets(&self) -> bool {
         self.windowed().is_some()
@@ -212,18 +207,14 @@ impl Filter {
         for_each_kind!(&self.0, filter => filter.items_at(now))
     }
 
-    /// Returns the estimated false-positive rate at the time `now`, as for [`contains_at`](Self::contains_at).
     pub fn false_positive_rate_at(&self, now: u64) -> f64 {
         for_each_kind!(&self.0, filter => filter.false_positive_rate_at(now))
     }
 
-    /// Describes each layer, oldest first.
     pub fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
         for_each_kind!(&self.0, filter => filter.layers())
     }
 
-    /// Returns true if [`len`](Self::len) is an estimate, as after a merge, or `None` if the filter does not store
-    /// this.
     pub fn is_estimate(&self) -> Option<bool> {
         for_each_kind!(&self.0, filter => filter.is_estimate())
     }
@@ -244,7 +235,6 @@ impl Filter {
         })
     }
 
-    /// Returns the approximate number of allocations of the filter.
     pub fn num_allocations(&self) -> usize {
         for_each_kind!(&self.0, filter => filter.num_allocations())
     }

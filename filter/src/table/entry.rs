@@ -266,34 +266,4 @@ mod tests {
         // A void entry matches whatever the others of its quotient match.
         assert!(doubled.iter().all(|entry| entry.value == void || !has(entry.quotient, void)));
     }
-
-    #[test]
-    fn doubling_and_halving_give_the_same_entries() {
-        let entries = entries();
-        let there = doubled(&entries, 7, 7, Payload::Count).unwrap();
-        let back = halved(&there, 7, 7, Payload::Count).unwrap();
-        let void = 1 << 6;
-        for entry in entries.iter().filter(|entry| entry.value != void) {
-            assert!(back.contains(entry), "{entry:?}");
-        }
-        // The copies of the void entry become two entries with different values.
-        let count = entries.iter().find(|entry| entry.value == void).unwrap().content;
-        let quotient = void as u32 % 5;
-        for value in [1 << 5, 3 << 5] {
-            let before = entries
-                .iter()
-                .find(|entry| (entry.quotient, entry.value) == (quotient, value))
-                .map_or(0, |entry| entry.content);
-            assert!(back.contains(&ListedEntry { quotient, value, content: before + count }));
-        }
-    }
-
-    /// Each loses the last bit of its fingerprint.
-    #[test]
-    fn entries_that_become_equal_become_one() {
-        let entry = |quotient, value, content| ListedEntry { quotient, value, content };
-        let pairs = [0, 1, 2].map(|quotient| [entry(quotient, 0b0101, 1), entry(quotient, 0b0111, 2)]);
-        let halved = halved(pairs.as_flattened(), 4, 4, Payload::Count).unwrap();
-        assert_eq!(halved, [entry(0, 0b0011, 3), entry(0, 0b1011, 3), entry(1, 0b0011, 3)]);
-    }
 }

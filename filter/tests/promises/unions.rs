@@ -69,6 +69,7 @@ fn a_union_has_all_items_of_tables_with_uneven_segments() {
         vec![(1, 1, 3000), (0b10, 2, 30)],
         vec![(0b11, 2, 3000), (0b10, 2, 40), (0, 1, 5)],
         vec![(0b1101, 4, 5000), (0b1011, 4, 50)],
+        vec![(0, 1, 6000), (0b11, 2, 20)],
     ];
     let hashes = parts.map(|parts| -> Vec<_> {
         let hashes_of = |(prefix, length, items)| (0..items).map(move |number| hash_from(prefix, length, number));

@@ -266,6 +266,22 @@ fn the_maximum_capacity_is_what_fits_into_the_memory() {
     assert_eq!(fixed.params().predict(101).err(), Some(Error::Full));
 }
 
+/// All layers have the same capacity, so they are not counted one by one.
+#[test]
+fn the_maximum_capacity_of_equal_layers_is_what_fits_into_the_memory() {
+    let few_items = [(1, 0.01, 0.999), (7, 0.9, 0.01), (100, 0.5, 0.999_999), (1000, 1e-300, 0.5)];
+    let many_items = [(12_345, 0.01, 0.999_9), (1 << 24, 0.001, 0.99)];
+    for (capacity, error_rate, tightening) in few_items.into_iter().chain(many_items) {
+        let given = Given { capacity, error_rate, tightening, expansion: 1, ..Given::default() };
+        let filter = given.create();
+        for limit in (0..48).step_by(4).map(|bit| 12_345 << bit).chain([0, u64::MAX]) {
+            let max = filter.valkey().unwrap().max_capacity(limit);
+            let fits = |items| given.params().predict(items).is_ok_and(|plan| plan.memory <= limit);
+            assert!((max == capacity || fits(max)) && !fits(max + 1), "{given:?} {limit}: {max}");
+        }
+    }
+}
+
 #[test]
 fn a_filter_grows_to_its_maximum_number_of_layers_and_no_further() {
     const LAYERS: u64 = 1 << 15;

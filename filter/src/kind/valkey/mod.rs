@@ -204,29 +204,3 @@ impl Probes for ValkeyProbes {
         modulus.of(number) as usize
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kind::KindParams;
-    use crate::spec::Growth;
-
-    #[test]
-    fn the_capacity_of_equal_layers_is_that_of_layers_counted_one_by_one() {
-        let few_items = [(1, 0.01, 0.999), (7, 0.9, 0.01), (100, 0.5, 0.999_999), (1000, 1e-300, 0.5)];
-        let many_items = [(12_345, 0.01, 0.999_9), (1 << 24, 0.001, 0.99)];
-        for (capacity, rate, ratio) in few_items.into_iter().chain(many_items) {
-            let [rate, tightening] = [rate, ratio].map(|rate| ErrorRate::new(rate).unwrap());
-            let growth = Growth::of(1);
-            let kind = KindParams::Valkey { seed: FIXED_SEED, tightening };
-            let params = CreateParams { error_rate: rate, capacity: capacity.try_into().unwrap(), growth, kind };
-            let spec = ValkeySpec::new(&params, (FIXED_SEED, tightening));
-            let first = BitLayer::new(spec.layer(capacity, 0).unwrap()).unwrap();
-            let filter = ValkeyFilter::from_layers(spec, vec![first]);
-            for max_memory in (0..48).step_by(4).map(|bit| 12_345 << bit).chain([0, u64::MAX]) {
-                let one_by_one = filter.max_capacity_by_layers(max_memory);
-                assert_eq!(filter.max_capacity(max_memory), one_by_one, "{params:?} {max_memory}");
-            }
-        }
-    }
-}

@@ -442,35 +442,3 @@ impl Slices {
         mover.move_slice(&mut self.slices);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the slices of a filter that forgets by time and by number, with 5 items in a full slice.
-    fn rolling() -> Slices {
-        let window = Window { length: NonZeroU64::new(1000), slices: 4, refresh: true, rolling: true };
-        Slices::new(window, 20).expect("slices")
-    }
-
-    /// Adds an item at a time. Returns the slice that gets it.
-    fn add(slices: &mut Slices, clock: u64) -> u64 {
-        let step = slices.step(slices.at(clock), None, slices.room().saturating_sub(1)).expect("a step");
-        slices.advance(clock, step.forgotten);
-        slices.add(step.slice, 0);
-        step.slice
-    }
-
-    #[test]
-    fn slices_that_renewed_items_have_left_are_forgotten() {
-        let mut slices = rolling();
-        let mut items = [5000; 5].map(|clock| add(&mut slices, clock));
-        for number in 0..200 {
-            let item = &mut items[number % 5];
-            let left = std::mem::replace(item, add(&mut slices, 5000));
-            slices.remove(left, 0);
-            assert_eq!(slices.items(), [5, 0]);
-            assert!(slices.remembered().len() <= 3, "{:?}", slices.remembered());
-        }
-    }
-}

@@ -87,6 +87,19 @@ fn renewing_some_items_pushes_no_others_out() {
     }
 }
 
+/// Otherwise, renewed items would fill the number of slices that a filter can remember.
+#[test]
+fn slices_that_renewed_items_have_left_are_forgotten() {
+    let window = Window { rolling: true, refresh: true, ..window(1000, 4) };
+    let mut filter = windowed(EXACT, 20, Growth::Fixed, window);
+    for number in 0..205 {
+        insert(&mut filter, &[number % 5], START, None);
+        let slices = filter.windowed().unwrap().slices();
+        assert_eq!(filter.len(), 5.min(number + 1));
+        assert!(slices.remembered().len() <= 3, "{:?}", slices.remembered());
+    }
+}
+
 #[test]
 fn renewing_the_items_of_a_full_filter_pushes_no_others_out() {
     let window = Window { rolling: true, refresh: true, ..window(86_400_000, 8) };
