@@ -103,30 +103,51 @@ pub(super) fn insert_one(bytes: &mut [u8], bits: Range<usize>) {
     *words = ((old << 1 & moving | old & !moving) | first).to_le_bytes();
 }
 
+/// Moves `bits` down by one, over the bit before them, and clears the last of them.
+#[inline(always)]
+pub(super) fn remove_one(bytes: &mut [u8], bits: Range<usize>) {
+    let base = (bits.start - 1) / 8;
+    let end = bits.end - base * 8;
+    let words = bytes[base..].split_first_chunk_mut().map(|(words, _)| words).filter(|_| end <= 128);
+    let Some(words) = words else { return move_down(bytes, bits, 1, 0) };
+    let old = u128::from_le_bytes(*words);
+    let up_to = u128::MAX >> (128 - end);
+    let moving = up_to & !((1u128 << ((bits.start - 1) % 8)) - 1);
+    *words = ((old & up_to) >> 1 & moving | old & !moving).to_le_bytes();
+}
+
 /// Moves `bits` down by `width`, at most [`MAX_WIDTH`], and writes `field` to the last `width` of them.
 #[inline(always)]
 pub(super) fn move_down(bytes: &mut [u8], bits: Range<usize>, width: u32, field: u64) {
     debug_assert!((1..=MAX_WIDTH).contains(&width) && field <= low_bits(width), "{field:x} in {width} bits");
     let start = bits.start - width as usize;
     let (words, inside) = words_up_to(bytes, start / 8, bits.end);
+    let moved = |low: u64, high: u64| low >> width | high << (u64::BITS - width);
     let last = words.len() - 1;
-    let top = u64::from_le_bytes(words[last]);
+    let [bottom, top] = [words[0], words[last]].map(u64::from_le_bytes);
     // The field is moved down with the bits, from the place after them.
     let used = inside.count_ones();
     let with_field = top & inside | field.checked_shl(used).unwrap_or(0);
-    let mut old = if last > 0 { u64::from_le_bytes(words[0]) } else { with_field };
-    let mut outside = low_bits(start as u32 % 8);
-    for index in 0..last {
-        let above = if index + 1 < last { u64::from_le_bytes(words[index + 1]) } else { with_field };
-        let moved = old >> width | above << (u64::BITS - width);
-        words[index] = (moved & !outside | old & outside).to_le_bytes();
-        outside = 0;
-        old = above;
+    // Four words at a time, of which the compiler makes a vector, up to the last four, which may overlap the others.
+    if let Some(&before_last) = words[..last].last_chunk::<4>() {
+        for index in (0..last - 4).step_by(4) {
+            let Some(five) = words[index..].first_chunk_mut::<5>() else { break };
+            let old = five.map(u64::from_le_bytes);
+            five[..4].copy_from_slice(&[0, 1, 2, 3].map(|at| moved(old[at], old[at + 1]).to_le_bytes()));
+        }
+        let [a, b, c, d] = before_last.map(u64::from_le_bytes);
+        let new = [moved(a, b), moved(b, c), moved(c, d), moved(d, with_field)].map(u64::to_le_bytes);
+        words[last - 4..last].copy_from_slice(&new);
+    } else {
+        for index in 0..last {
+            let above = if index + 1 < last { u64::from_le_bytes(words[index + 1]) } else { with_field };
+            words[index] = moved(u64::from_le_bytes(words[index]), above).to_le_bytes();
+        }
     }
-    let above = field >> (u64::BITS - used);
-    let moved = old >> width | above << (u64::BITS - width);
-    let inside = inside & !outside;
+    let moved = moved(with_field, field >> (u64::BITS - used));
     words[last] = (moved & inside | top & !inside).to_le_bytes();
+    let below = low_bits(start as u32 % 8);
+    words[0] = (u64::from_le_bytes(words[0]) & !below | bottom & below).to_le_bytes();
 }
 
 /// Returns the words from byte `base` to bit `end`, and the bits of the last word before bit `end`.

@@ -31,7 +31,9 @@ mod list;
 mod room;
 mod stamps;
 
-use super::bits::{field, insert_one, low_bits, move_down, move_up, ones_from, select_zero, select_zeros, set_field};
+use super::bits::{
+    field, insert_one, low_bits, move_down, move_up, ones_from, remove_one, select_zero, select_zeros, set_field,
+};
 use super::directory::Bucket;
 use super::entry::{MAX_ENTRY_COUNT, MIN_DIGITS_COUNT, slot_content, slots_of};
 use super::path::{Path, bits_of, later_bits_of};
@@ -447,7 +449,7 @@ impl Segment {
         let upper_end = run.start + GROUP_QUOTIENTS as usize + slots;
         let lower = run.end - slots * width..run.end - (run.first + index + 1) * width;
         let bytes = self.bytes_mut();
-        move_down(bytes, run.zero + 2..upper_end, 1, 0);
+        remove_one(bytes, run.zero + 2..upper_end);
         move_up(bytes, lower, width as u32, 0);
         self.slots -= 1;
     }
