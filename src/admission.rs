@@ -4,9 +4,10 @@
 use std::cell::Cell;
 
 use crate::allocation::can_grow_by;
+use crate::changes;
 use crate::configuration;
 use crate::reply_error::{Error, Limit};
-use crate::server::Server;
+use crate::server::{Context, Server};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::Header;
 use oxbloom_filter::internals::{Admit, CreateParams, Hash, InsertOptions, Interrupted, MergeOp};
@@ -97,6 +98,7 @@ pub(crate) fn merge(
     let kept = before.bytes.saturating_sub(filter.replaced_by_merge(sources));
     let admission = Admission::new(server, kept, Limit::System);
     let changed = filter.merge(sources, operation, &mut |bytes| admission.admits(bytes));
+    changes::forget(filter);
     statistics::on_change(filter, before);
     admission.or_exit(changed, |error, limit| Error::merging(error, Error::NoMemoryToGrow(limit)))
 }
@@ -108,6 +110,7 @@ pub(crate) fn merge(
 pub(crate) fn fold(server: &Server, filter: &mut Filter, capacity: u64) -> Result<u64, Error> {
     let before = Footprint::of(filter);
     let folded = admitted(server, |_admit| filter.fold(capacity), Error::folding);
+    changes::forget(filter);
     statistics::on_change(filter, before);
     folded
 }
@@ -129,6 +132,13 @@ pub(crate) fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
         false => Err(oxbloom_filter::Error::OutOfMemory),
     };
     admitted(server, copy, Error::creating)
+}
+
+/// Returns the cursor after the last change of a filter, which is followed from now on if there is memory for it.
+pub(crate) fn follow(ctx: &Context, filter: &Filter) -> Result<changes::Cursor, Error> {
+    let admission = Admission::new(ctx, filter.memory_usage() as u64, Limit::System);
+    let follow = changes::follow(ctx, filter, configuration::bloom::changes_size(), |bytes| admission.admits(bytes));
+    follow.map_err(|_| Error::NoMemory(admission.limit()))
 }
 
 /// Returns an empty vector with room for `count` elements.

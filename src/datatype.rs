@@ -18,6 +18,7 @@ use redis_module::raw;
 
 use crate::admission::{self, Admission};
 use crate::callback::catch_panic;
+use crate::changes;
 use crate::configuration;
 use crate::family::{BLOOM, CUCKOO, Family, Verb};
 use crate::ffi::{FAILED, OK, RawString, call};
@@ -259,7 +260,7 @@ fn save_or_exit(what: &CStr, save: impl FnOnce() -> bool) {
 unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
     // SAFETY: the server hands over one of our values for the time of the call.
     let filter = unsafe { filter(value) };
-    catch_panic(c"mem_usage", 0, || filter.memory_usage())
+    catch_panic(c"mem_usage", 0, || filter.memory_usage() + changes::memory_usage(filter))
 }
 
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
@@ -285,6 +286,7 @@ unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_v
 pub(crate) unsafe extern "C" fn free(value: *mut c_void) {
     catch_panic(c"free", (), || {
         lookahead::forget(value.cast());
+        changes::forget(value.cast());
         // SAFETY: the server hands back one of our values, and no longer uses it.
         let filter = unsafe { Box::from_raw(value.cast::<Filter>()) };
         statistics::on_free(&filter);
@@ -342,6 +344,7 @@ unsafe extern "C" fn defrag(ctx: *mut raw::RedisModuleDefragCtx, _key: RawString
             if start == 0
                 && let Some(moved) = NonNull::new((*value).cast()).and_then(relocate)
             {
+                changes::moved((*value).cast(), moved.as_ptr().cast());
                 *value = moved.as_ptr().cast();
             }
             let should_stop = || call!(RedisModule_DefragShouldStop(ctx)) != 0;

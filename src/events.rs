@@ -5,9 +5,10 @@ use std::ffi::c_void;
 use redis_module::raw;
 
 use crate::callback::catch_panic;
+use crate::family::BLOOM;
 use crate::ffi::{RawContext, available, call};
 use crate::server::{Context, clock};
-use crate::{commands, lookahead, written_prefix};
+use crate::{changes, commands, lookahead, written_prefix};
 
 /// Subscribes to the events, if the server has them.
 pub(crate) fn register(ctx: &Context) {
@@ -34,6 +35,7 @@ unsafe extern "C" fn on_cron(ctx: RawContext, _: raw::RedisModuleEvent, _: u64, 
         clock::forget_stored_time();
         // SAFETY: the server hands over a context for the time of the call, and is not passing a command to filters.
         unsafe {
+            changes::drop_idle(&Context::new(ctx, &BLOOM));
             lookahead::decide(ctx);
             commands::drop_idle_imports(ctx);
         }

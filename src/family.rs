@@ -141,7 +141,7 @@ macro_rules! verbs {
 
 verbs! {
     Reserve Add Madd Insert Addpacked Exists Mexists Existspacked Del Mdel Delpacked Count Mcount Merge Fold Card Info
-    Scandump Loadchunk Load Debug
+    Scandump Changes Loadchunk Load Debug
     // Only cuckoo filters.
     Addnx Insertnx Compact Convert
     // Only beside another module.

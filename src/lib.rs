@@ -11,6 +11,7 @@
 //!  datatype     info_section                callbacks of the data types; the section of INFO
 //!  written_prefix                           compares the prefix of data that are loaded with ours
 //!  admission    lookahead                   decides whether a filter may take more memory; prefetches before a command
+//!  changes                                  the last changes of filters that clients follow
 //!  configuration/                           the settings: how they are given, and those of each family
 //!  callback                                 guards every call from C: panics, arity, safe wrappers
 //!  rejection                                rejected commands, for the log and INFO
@@ -23,6 +24,7 @@
 mod admission;
 mod allocation;
 mod callback;
+mod changes;
 mod commands;
 mod configuration;
 mod datatype;

@@ -133,6 +133,8 @@ errors! {
         TtlWithoutWindow => c"ERR TTL needs a filter with WINDOW and without ROLLING: leave out TTL, or use another key";
         MergedValkey => c"ERR cannot merge filters with LAYOUT valkey: add all items to one filter";
         MergedWindows => c"ERR cannot merge filters with WINDOW or ROLLING: add all items to one filter";
+        NotFollowable => c"ERR cannot follow filters with COUNTING, WINDOW or ROLLING, whose items can go: look items up on the server";
+        ChangesGone => c"ERR changes are gone: copy the filter again";
         NotFoldable => c"ERR cannot fold this filter: only filters with the native layout and without COUNTING, WINDOW and ROLLING have blocks";
         SourceChanged => c"ERR the source changed during the import: import again without CURSOR, while no client writes to it";
         ImportDiffers => c"ERR the imported filter differs from the source, and was removed: report it";
@@ -219,6 +221,8 @@ errors! {
         CannotCreate => c"ERR could not create filter";
         BadImportCursor => c"ERR bad cursor: CURSOR must be the cursor of the last reply";
         ScanCursor => c"Second argument must be numeric";
+        BadChangesCursor => c"ERR bad cursor: SINCE must be the cursor of the last reply";
+        ChangesRange => c"ERR bad count: COUNT must be a whole number from 1 to 65536";
         LoadCursor => c"ERR Second argument must be numeric";
     }
 }

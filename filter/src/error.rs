@@ -57,6 +57,9 @@ error! {
         /// The filter cannot be folded: it is not a native one. Filters that count or forget, cuckoo filters and those
         /// of other projects' layouts have no blocks.
         CannotFold => "only native filters can be folded",
+        /// No copy can follow the filter: it counts or forgets, or is a cuckoo filter, so that other changes than
+        /// additions can remove items.
+        CannotFollow => "filters that count or forget cannot be followed",
         /// The filters cannot be merged.
         Merge(error: MergeError) => error,
         /// The bytes cannot be decoded.

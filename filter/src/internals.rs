@@ -6,6 +6,7 @@ pub use crate::arch::with_each_version;
 pub use crate::array::{Array, Bytes, Mover};
 pub use crate::batch::{BATCH, HashedBatch};
 pub use crate::error::Interrupted;
+pub use crate::following::CHANGE_BYTES;
 pub use crate::hash::{Hash, Hasher};
 pub use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
 pub use crate::kind::classic::ClassicFilter;

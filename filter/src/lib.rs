@@ -44,7 +44,7 @@
 //! - `table`: fingerprints in segments; `layer`: layers of bits; `prediction`: what a filter takes;
 //! - `kind`: what a filter is and does, with a folder for each kind;
 //! - `filter`: the public type; `builder`: creates filters; `merge`: set operations; `codec`: filters as bytes, with a
-//!   file for each kind.
+//!   file for each kind; `following`: copies of filters on servers.
 
 #![deny(missing_docs)]
 
@@ -55,6 +55,7 @@ mod builder;
 mod codec;
 mod error;
 mod filter;
+mod following;
 mod hash;
 #[doc(hidden)]
 pub mod internals;

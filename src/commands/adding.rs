@@ -2,6 +2,7 @@
 
 use super::creation::{Creation, create, expire_at};
 use crate::admission;
+use crate::changes;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
 use crate::reply_error::Error;
@@ -102,8 +103,24 @@ pub(super) fn insert_in_batches<'a>(
     (handled, None)
 }
 
-/// Inserts the items of one batch, given by their hashes, as [`insert_in_batches`] does.
+/// Inserts the items of one batch, given by their hashes, as [`insert_in_batches`] does. Records the new ones for
+/// clients that follow the filter.
+#[inline]
 pub(super) fn insert_batch(
+    ctx: &Context,
+    filter: &mut Filter,
+    hashes: &[Hash],
+    new: &mut [bool],
+    renewed: &mut [bool],
+    options: &InsertOptions,
+) -> (usize, Option<Error>) {
+    let (handled, failure) = insert_admitted(ctx, filter, hashes, new, renewed, options);
+    changes::record(filter, &hashes[..handled], new);
+    (handled, failure)
+}
+
+/// Inserts the items of one batch as [`insert_batch`] does, without recording them.
+fn insert_admitted(
     ctx: &Context,
     filter: &mut Filter,
     hashes: &[Hash],

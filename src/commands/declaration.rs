@@ -297,7 +297,7 @@ impl Command {
     /// written to: some replies change before that, and large ones are not worth it.
     fn tips(&self) -> Option<&'static CStr> {
         let varies = match self.route.verb {
-            Verb::Info | Verb::Debug | Verb::Scandump => true,
+            Verb::Info | Verb::Debug | Verb::Scandump | Verb::Changes => true,
             Verb::Exists | Verb::Mexists | Verb::Existspacked | Verb::Card => self.route.family.has_windows,
             _ => false,
         };

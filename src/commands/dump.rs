@@ -3,6 +3,7 @@
 //! RedisBloom calls a cursor an iterator. So do the documentation and the errors of these commands.
 
 use crate::admission::{self, Admission};
+use crate::changes;
 use crate::datatype;
 use crate::family::Verb;
 use crate::filter_key::WriteKey;
@@ -75,6 +76,7 @@ fn apply_chunk(ctx: &Context, mut keyspace: Keyspace, args: Args, existing: Opti
     let admission = Admission::new(ctx, before.bytes, Limit::System);
     let loaded = codec::load_chunk(filter, cursor, data, origin, &mut |bytes| admission.admits(bytes));
     let loaded = loaded.map(|LoadedChunk { bytes, changed }| (changed, (bytes != data).then(|| ctx.string(bytes))));
+    changes::forget(filter);
     statistics::on_change(filter, before);
     let rejected = |error| {
         let error = match error {

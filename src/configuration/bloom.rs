@@ -27,6 +27,9 @@ settings! {
     merge_limit: u64 = |setting| setting.get() as u64,
         // Merging tables takes 12 to 15 ns for each byte of them, so this many take about a second.
         Setting::size(c"merge-limit", 64 << 20);
+    /// Returns the number of bytes in which the last changes of a filter are kept while clients follow it.
+    changes_size: u64 = |setting| setting.get() as u64,
+        Setting::size(c"changes-size", 64 << 10);
     /// Returns the layout of new filters whose options do not ask for a kind: its index in [`LAYOUT_NAMES`].
     layout: usize = |setting| setting.of([0, 1, 2]),
         Setting::word(c"layout", &LAYOUT_NAMES);

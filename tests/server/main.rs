@@ -14,6 +14,7 @@ mod expected;
 mod expiry;
 mod fields;
 mod folding;
+mod following;
 mod forgetting;
 #[cfg(target_arch = "x86_64")]
 mod importing;

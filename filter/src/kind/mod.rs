@@ -84,6 +84,13 @@ macro_rules! kinds {
                 }
             }
 
+            /// Returns true if copies of filters of this kind can follow them: only additions change what they contain.
+            pub const fn can_be_followed(self) -> bool {
+                match self {
+                    $(Kind::$kind => <$filter as KindFilter>::CAN_BE_FOLLOWED,)*
+                }
+            }
+
             /// Returns the reason if filters of this kind cannot be merged.
             pub(crate) const fn unmerged(self) -> Option<MergeError> {
                 match self {
@@ -262,6 +269,8 @@ pub trait Contained: Sized {
 pub trait KindFilter: Contained {
     /// True if filters count how often they contain each item, and can remove items.
     const COUNTS: bool = false;
+    /// True if [copies](crate::following) can follow filters of this kind.
+    const CAN_BE_FOLLOWED: bool = false;
     /// The reason if filters of this kind cannot be merged. Others implement all methods about merges.
     const UNMERGED: Option<MergeError> = None;
 
@@ -336,6 +345,9 @@ pub trait KindFilter: Contained {
     fn remove_hashes(&mut self, _hashes: &[Hash], _removed: &mut [bool]) -> Result<(), Error> {
         Err(Error::NotCounting)
     }
+
+    /// Counts a new item whose bits or entry the filter already has: see [`following`](crate::following).
+    fn count_known(&mut self) {}
 
     /// Folds the filter: see [`Filter::fold`](crate::Filter::fold).
     fn fold(&mut self, _capacity: u64) -> Result<u64, Error> {

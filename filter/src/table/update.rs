@@ -141,7 +141,7 @@ impl Table {
 
     /// Counts an addition.
     #[inline(always)]
-    fn count_addition(&mut self, is_new: bool) {
+    pub(crate) fn count_addition(&mut self, is_new: bool) {
         self.occurrences = self.occurrences.saturating_add(1);
         self.count.increment(is_new);
     }

@@ -8,7 +8,7 @@
 //! - [`rates`]: measured false-positive rates; [`forgetting_rates`]: those of filters that forget;
 //! - [`adversary`]: false-positive rates when an adversary chooses the items;
 //! - [`merging`]: unions and intersections of filters;
-//! - [`folding`]: filters that were created too large;
+//! - [`folding`]: filters that were created too large; [`following`]: copies that follow filters on servers;
 //! - [`decoding`]: damaged and forged bytes; [`recorded`]: bytes of earlier versions;
 //! - [`serialized`]: formats of serde;
 //! - [`streams`]: dump streams and payloads of all kinds of filters;
@@ -26,6 +26,7 @@ mod counting;
 mod cuckoo;
 mod decoding;
 mod folding;
+mod following;
 mod forgetting;
 mod forgetting_rates;
 mod interface;

@@ -10,11 +10,13 @@
 //!  merge                  BF.MERGE
 //!  fold                   BF.FOLD
 //!  dump                   BF.SCANDUMP, BF.LOADCHUNK, BF.LOAD
+//!  changes                BF.CHANGES
 //! ```
 //!
 //! To add a command, add its [`Verb`], its row here, and its handler.
 
 mod add;
+mod changes;
 mod creation;
 mod dump;
 mod fold;
@@ -152,6 +154,15 @@ pub(super) static COMMANDS: &[Command] = &[
         Scandump, dump::scandump, Arity::exactly(3), Access::Read, complexity: CHUNK_SIZE,
         summary: c"Starts or continues the dump of a Bloom filter in chunks.",
         arguments: || vec![Argument::required(c"iterator", ArgumentKind::Integer)],
+    },
+    command! {
+        Changes, changes::changes, Arity { min: 2, max: 6 }, Access::Read,
+        complexity: c"O(N), where N is the number of changes",
+        summary: c"Returns the items that became new in a Bloom filter, as hashes, for a client that keeps a copy of it.",
+        arguments: || vec![
+            Argument::option(c"SINCE", c"cursor", ArgumentKind::String),
+            Argument::option(c"COUNT", c"count", ArgumentKind::Integer),
+        ],
     },
     command! {
         Loadchunk, dump::loadchunk, Arity::exactly(4), Access::Update, complexity: CHUNK_SIZE,

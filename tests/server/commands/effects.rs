@@ -114,6 +114,8 @@ const MERGES: &[Step] = &[
     ("BF.FOLD two", &["bf.fold two"], &["BF.FOLD two"]),
     ("BF.FOLD two", &[], &[]),
     ("BF.FOLD absent", &[], &[]),
+    ("BF.CHANGES two", &[], &[]),
+    ("BF.CHANGES absent", &[], &[]),
 ];
 
 const NATIVE_CUCKOO: &[Step] = &[

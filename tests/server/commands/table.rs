@@ -50,6 +50,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     command("bf.card", "BF.CARD key", 2, false, true, READS),
     command("bf.info", "BF.INFO key", -2, false, true, READS),
     command("bf.scandump", "BF.SCANDUMP key 0", 3, false, false, READS),
+    command("bf.changes", "BF.CHANGES key", -2, false, false, READS),
     command("bf.loadchunk", "BF.LOADCHUNK key 1 data", 4, true, false, UPDATES),
     command("bf.load", "BF.LOAD key data", 3, true, false, UPDATES),
     command("bf.debug", "BF.DEBUG key", 2, false, true, READS),

@@ -19,6 +19,7 @@ fn config_shows_and_changes_the_defaults_of_new_filters() {
         ("expansion-factor", "2"),
         ("filter-memory-limit", "0"),
         ("merge-limit", "67108864"),
+        ("changes-size", "65536"),
         ("lookahead", "auto"),
         ("lookahead-size", "2097152"),
         ("layout", "native"),

@@ -55,7 +55,7 @@ fn sizes_are_set_in_the_servers_units_and_shown_in_bytes() {
     let server = Setup::oxbloom().set("bf.filter-memory-limit 512mb").start();
     let mut client = Wire::resp2(&server);
     assert_eq!(config(&mut client, "bf.filter-memory-limit"), (512 << 20).to_string());
-    for size in ["bf.lookahead-size", "bf.merge-limit", "bf.filter-memory-limit"] {
+    for size in ["bf.lookahead-size", "bf.merge-limit", "bf.changes-size", "bf.filter-memory-limit"] {
         set(&mut client, size, "1gb");
         assert_eq!(config(&mut client, size), (1 << 30).to_string());
     }

@@ -61,6 +61,11 @@ impl<P: Probes> BitLayer<P> {
         self.spec.capacity.min(MAX_ITEMS).saturating_sub(self.items)
     }
 
+    /// Counts an item whose bits are set, if there is room for it.
+    pub fn count_known(&mut self) {
+        self.items += u64::from(self.room() > 0);
+    }
+
     pub fn set_bits(&self) -> u64 {
         self.set_bits
     }

@@ -207,6 +207,7 @@ where
     BitChain<S>: Contained,
 {
     const UNMERGED: Option<MergeError> = S::UNMERGED;
+    const CAN_BE_FOLLOWED: bool = true;
 
     type Params = S::Params;
 
@@ -357,6 +358,10 @@ where
             }
         }
         Ok(())
+    }
+
+    fn count_known(&mut self) {
+        self.layers.last_mut().into_iter().for_each(BitLayer::count_known);
     }
 
     /// Returns true if the layers that both filters have are equal in shape, pair by pair.

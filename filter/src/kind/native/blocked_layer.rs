@@ -144,6 +144,11 @@ impl BlockedLayer {
         self.capacity.min(MAX_ITEMS).saturating_sub(self.items())
     }
 
+    /// Counts an item whose bits are set, if there is room for it.
+    pub fn count_known(&mut self) {
+        self.count.increment(self.room() > 0);
+    }
+
     /// Returns the number of bits that are set.
     pub fn set_bits(&self) -> u64 {
         self.set_bits

@@ -129,6 +129,8 @@ impl NativeFilter {
 }
 
 impl KindFilter for NativeFilter {
+    const CAN_BE_FOLLOWED: bool = true;
+
     type Params = (u64,);
 
     fn create(params: &CreateParams, (seed,): (u64,), admit: Admit<'_>) -> Result<NativeFilter, Error> {
@@ -301,6 +303,13 @@ impl KindFilter for NativeFilter {
         }
         let layers = sources.iter().map(|(source, _)| &source.layer);
         Ok(self.layer.merge(layers, op, false) || changed)
+    }
+
+    fn count_known(&mut self) {
+        match &mut self.table {
+            Some(table) => table.count_addition(true),
+            None => self.layer.count_known(),
+        }
     }
 
     /// Does nothing if the filter has grown: then its blocks are full.
