@@ -76,6 +76,21 @@ fn forgotten_items_stay_forgotten_when_the_table_is_halved() {
     assert_sums_are_right(&table);
 }
 
+/// Halving shortens the fingerprints of a large table. An entry that stands for items of two slices stays for the later.
+#[test]
+fn no_item_is_forgotten_early_when_entries_become_equal() {
+    let mut table = new(0.5, 0, true, FORGETTING);
+    for (slice, numbers) in [(1, 0..200_000), (2, 200_000..204_000), (3, 204_000..208_000)] {
+        let addition = SliceAddition { forgotten_before: 0, forgotten_after: 0, slice, refresh: true };
+        { numbers }.for_each(|number| assert!(table.add_to_slice(hash(number), addition, &mut |_bytes| true).is_ok()));
+    }
+    let quotients = table.quotients();
+    forget(&mut table, 1);
+    assert!(4 * table.quotients() <= quotients);
+    assert!((204_000..208_000).all(|number| table.remembers(hash(number), 2)));
+    assert_sums_are_right(&table);
+}
+
 /// A master and its replicas must halve at the same sizes.
 #[test]
 fn segments_are_merged_when_a_sparse_one_loses_slots() {
