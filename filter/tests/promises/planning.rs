@@ -63,6 +63,7 @@ fn the_planned_false_positive_rate_is_that_of_the_filter() {
             (builder.classic().growing(2), 50_000),
             (builder.counting(), 10_000),
             (builder.counting().capacity(70_000), 70_000),
+            (builder.counting().growing(2), 50),
             (builder.counting().growing(2), 300_000),
             (builder.growing(2), 300_000),
             (builder.growing(2).capacity(1000), 3000),
