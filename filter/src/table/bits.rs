@@ -130,10 +130,13 @@ pub(super) fn move_down(bytes: &mut [u8], bits: Range<usize>, width: u32, field:
     let with_field = top & inside | field.checked_shl(used).unwrap_or(0);
     // Four words at a time, of which the compiler makes a vector, up to the last four, which may overlap the others.
     if let Some(&before_last) = words[..last].last_chunk::<4>() {
-        for index in (0..last - 4).step_by(4) {
-            let Some(five) = words[index..].first_chunk_mut::<5>() else { break };
+        let mut index = 0;
+        while index + 4 < last
+            && let Some(five) = words[index..].first_chunk_mut::<5>()
+        {
             let old = five.map(u64::from_le_bytes);
             five[..4].copy_from_slice(&[0, 1, 2, 3].map(|at| moved(old[at], old[at + 1]).to_le_bytes()));
+            index += 4;
         }
         let [a, b, c, d] = before_last.map(u64::from_le_bytes);
         let new = [moved(a, b), moved(b, c), moved(c, d), moved(d, with_field)].map(u64::to_le_bytes);

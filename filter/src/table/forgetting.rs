@@ -66,6 +66,8 @@ impl Table {
         pub fn add_to_slice(
             self: &mut Table, hash: Hash, addition: SliceAddition, admit: Admit<'_>
         ) -> Result<AddOutcome, Error> = Table::add_to_slice_with;
+        /// Drops the forgotten slots of a group. Returns true if there was one.
+        fn forget_in_group(self: &mut Table, path: Path, group: usize) -> bool = Table::forget_in_group_with;
     }
 
     /// Returns the last slice that was forgotten when the table was last written to, or 0 if the table does not forget.
@@ -173,7 +175,7 @@ impl Table {
             && (known.is_some() || has_room || segment.holds_forgotten(run.group, forgotten_after))
         {
             self.mark_forgotten(forgotten_after);
-            progress.dropped |= self.forget_in_group::<P>(path, run.group);
+            progress.dropped |= self.forget_in_group(path, run.group);
             return Ok(None);
         }
         if let Some(entry) = known {
@@ -209,9 +211,8 @@ impl Table {
         self.make_room::<P>(path, run, &mut progress.may_double, admit)
     }
 
-    /// Drops the forgotten slots of a group. Returns true if there was one.
     #[inline(always)]
-    fn forget_in_group<P: Processor>(&mut self, path: Path, group: usize) -> bool {
+    fn forget_in_group_with<P: Processor>(&mut self, _: P, path: Path, group: usize) -> bool {
         let addressing = self.addressing;
         let forgotten = self.forgotten();
         let segment = self.segment_mut(path);
@@ -235,7 +236,7 @@ impl Table {
             return false;
         }
         for group in groups {
-            self.forget_in_group::<Baseline>(path, group);
+            self.forget_in_group(path, group);
         }
         true
     }
@@ -251,7 +252,7 @@ impl Table {
         let groups = if is_empty { 0 } else { segment.log_groups() };
         let step = END >> depth >> groups;
         if !is_empty
-            && self.forget_in_group::<Baseline>(path, self.segment(path).group(path))
+            && self.forget_in_group(path, self.segment(path).group(path))
             && should_shrink(self.segment(path), self.addressing)
         {
             self.shrink::<Baseline>(path);

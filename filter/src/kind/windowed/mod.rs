@@ -73,12 +73,18 @@ impl WindowedFilter {
         size_of::<WindowedFilter>() + self.slices.allocated() + self.expected.allocated() + overflow
     }
 
-    /// Inserts an item. An item that is present and is not renewed changes nothing.
-    #[inline]
-    fn insert(&mut self, hash: Hash, options: &InsertOptions, admit: Admit<'_>) -> Result<AddOutcome, Error> {
-        let now = self.slices.at(options.now);
+    /// Inserts an item at `now`, which becomes the moment after that. `refresh` says whether an item that is present is
+    /// [renewed](Self::renews). If not, it changes nothing.
+    #[inline(always)]
+    fn insert(
+        &mut self,
+        hash: Hash,
+        now: &mut Moment,
+        refresh: bool,
+        options: &InsertOptions,
+        admit: Admit<'_>,
+    ) -> Result<AddOutcome, Error> {
         let known_in = self.table_of(hash, now);
-        let refresh = self.renews(options);
         if known_in.is_some() && !refresh {
             return Ok(AddOutcome::Unchanged);
         }
@@ -98,13 +104,16 @@ impl WindowedFilter {
         if !has_changed {
             return added;
         }
-        self.advance_to(options.now);
+        if added.is_err() || self.slices.forgotten() < forgotten || self.slices.latest() < now.time {
+            self.advance_to(options.now);
+        }
         if let AddOutcome::Moved(from) = added? {
             self.slices.remove(from, table_index);
         }
         self.slices.add(slice, table_index);
         self.history = self.history.wrapping_add(hash.second);
         self.sweep();
+        (now.forgotten, now.items) = (forgotten, self.slices.items());
         added
     }
 
@@ -114,14 +123,14 @@ impl WindowedFilter {
     fn destination(
         &self,
         known_in: Option<usize>,
-        now: Moment,
+        now: &Moment,
         options: &InsertOptions,
     ) -> Result<(usize, Step), Error> {
         let is_rolling = self.slices.window().rolling;
         // Only a new item in a filter that rolls takes the place of others.
         let takes_room = is_rolling && known_in.is_none();
         let spare = if takes_room { self.slices.room().saturating_sub(1) } else { u64::MAX };
-        let step = self.slices.step(now, options.lifetime, spare).ok_or(Error::CannotGrow)?;
+        let step = self.slices.step(*now, options.lifetime, spare).ok_or(Error::CannotGrow)?;
         let table_index = match (known_in, self.spec.growth) {
             (Some(table_index), _) => table_index,
             // A filter that rolls has just made room.
@@ -134,7 +143,7 @@ impl WindowedFilter {
 
     /// Returns true if the first table has as many items as it is meant for.
     #[inline(always)]
-    fn is_full(&self, now: Moment) -> bool {
+    fn is_full(&self, now: &Moment) -> bool {
         now.items[EXPECTED] >= self.slices.room()
     }
 
@@ -151,7 +160,7 @@ impl WindowedFilter {
     /// Returns the index of the table that remembers an item. Does not search the first table if a new item would fit
     /// there: the table then treats it in the same way, new or not.
     #[inline(always)]
-    fn table_of(&self, hash: Hash, now: Moment) -> Option<usize> {
+    fn table_of(&self, hash: Hash, now: &Moment) -> Option<usize> {
         if self.overflow.as_ref().is_some_and(|table| table.remembers(hash, now.forgotten)) {
             return Some(OVERFLOW);
         }
@@ -359,8 +368,11 @@ impl KindFilter for WindowedFilter {
     #[inline(never)]
     fn insert_hashes(&mut self, items: Insertion<'_>, admit: Admit<'_>) -> Result<(), Interrupted> {
         let Insertion { hashes, new, renewed, options } = items;
+        let mut now = self.slices.at(options.now);
+        let refresh = self.renews(options);
         for (handled, &hash) in hashes.iter().enumerate() {
-            let added = self.insert(hash, options, admit).map_err(|error| Interrupted { handled, error })?;
+            let added =
+                self.insert(hash, &mut now, refresh, options, admit).map_err(|error| Interrupted { handled, error })?;
             new[handled] = added == AddOutcome::New;
             if let Some(renewed) = renewed.get_mut(handled) {
                 *renewed = matches!(added, AddOutcome::Moved(_));

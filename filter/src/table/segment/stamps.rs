@@ -194,7 +194,7 @@ impl Segment {
                 low -= (count * width) as usize;
                 let word = field(bytes, low, count * width);
                 let in_word = all_slots & low_bits(count * width);
-                let stay = remembered.among(word, in_word);
+                let stay = remembered.among(word, all_slots) & in_word;
                 lower.append(bytes, P::extract(word, stay * low_bits(width)), stay.count_ones() * width);
                 kept = kept << count | P::extract(stay, in_word);
                 positions(in_word & !stay).for_each(|at| dropped((word >> at & low_bits(width)) >> stamp_bits));
