@@ -8,8 +8,9 @@ False
 True
 
 With redis-py or valkey-py, there are filters on servers: `RemoteFilter` in one key, `ShardedFilter` over several keys,
-and `AsyncRemoteFilter` and `AsyncShardedFilter`. `pip install "oxbloom[scrapy]"` adds `oxbloom.scrapy`, a dupefilter
-and a scheduler for Scrapy.
+and `AsyncRemoteFilter` and `AsyncShardedFilter`. `LiveFilter` and `AsyncLiveFilter` are copies in this process that
+follow a filter on a server. `pip install "oxbloom[scrapy]"` adds `oxbloom.scrapy`, a dupefilter and a scheduler for
+Scrapy.
 """
 
 from importlib import import_module
@@ -21,6 +22,9 @@ from oxbloom._oxbloom import BloomFilter, FilterFullError
 from oxbloom._types import Info, Part
 
 if TYPE_CHECKING:
+    from oxbloom._live import AsyncLiveFilter as AsyncLiveFilter
+    from oxbloom._live import LiveFilter as LiveFilter
+    from oxbloom._live import StaleCopyError as StaleCopyError
     from oxbloom._sharded import AsyncRemoteFilter as AsyncRemoteFilter
     from oxbloom._sharded import AsyncShardedFilter as AsyncShardedFilter
     from oxbloom._sharded import FilterError as FilterError
@@ -50,7 +54,9 @@ def module_path() -> Path:
 
 
 # Not in `__all__`, so that programs that do not use them start faster.
+_LIVE = {"AsyncLiveFilter", "LiveFilter", "StaleCopyError"}
 _ON_SERVERS = {
+    *_LIVE,
     "AsyncRemoteFilter",
     "AsyncShardedFilter",
     "FilterError",
@@ -67,7 +73,7 @@ def __getattr__(name: str) -> Any:
     """Imports the classes for servers when they are first used."""
     if name not in _ON_SERVERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("oxbloom._sharded"), name)
+    return getattr(import_module("oxbloom._live" if name in _LIVE else "oxbloom._sharded"), name)
 
 
 def __dir__() -> list[str]:

@@ -432,6 +432,24 @@ impl BloomFilter {
         let header = self.with(py, codec::encode_header)?.map_err(failed)?;
         Ok(PyBytes::new(py, &header))
     }
+
+    // --- Copies that follow filters on servers ------------------------------------------------------------------------
+
+    /// Starts a copy from the header in the reply of BF.CHANGES.
+    #[staticmethod]
+    fn _from_header(py: Python<'_>, header: &[u8]) -> PyResult<BloomFilter> {
+        py.detach(|| Filter::from_header(header)).map(BloomFilter::from).map_err(failed)
+    }
+
+    /// Loads a chunk of BF.SCANDUMP.
+    fn _load_chunk(&self, py: Python<'_>, cursor: u64, chunk: &[u8]) -> PyResult<()> {
+        py.detach(|| self.with_mut_detached(|filter| filter.load_chunk(cursor, chunk)))?.map_err(undecodable)
+    }
+
+    /// Inserts the hashes in the reply of BF.CHANGES.
+    fn _insert_changes(&self, py: Python<'_>, changes: &[u8]) -> PyResult<()> {
+        py.detach(|| self.with_mut_detached(|filter| filter.insert_changes(changes)))?.map_err(failed)
+    }
 }
 
 /// The facts that [`BloomFilter::info`] returns in addition to the properties.

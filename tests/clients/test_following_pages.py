@@ -44,6 +44,7 @@ ROWS = [
     Row("docs/configuration.md"),
     Row("docs/cuckoo.md"),
     Row("docs/forgetting.md", (OXBLOOM_WITH_CLOCK,)),
+    Row("docs/live-copies.md"),
     Row("docs/merging.md"),
     Row("docs/recipes.md", ttls=TTLS),
     Row("docs/removing.md"),
