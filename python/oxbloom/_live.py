@@ -44,10 +44,10 @@ class _ChangedError(Exception):
     """The filter on the server is another one now: copy it again."""
 
 
-class _Follower:
+class Follower:
     """A copy, and the conversations that keep it current."""
 
-    def __init__(self, client: Any, key: str | bytes, prefix: str) -> None:
+    def __init__(self, client: Any, key: str | bytes, prefix: str = "") -> None:
         self.client = client
         self.key = key
         self.prefix = prefix
@@ -55,6 +55,8 @@ class _Follower:
         self.synced_at = 0.0
         self.synced = time.monotonic()
         self.copies = 0
+        self.changes = 0
+        """Grows whenever the copy changes."""
         self.failures = 0
         self.error: Exception | None = None
         self._cursor: bytes | None = None
@@ -89,6 +91,7 @@ class _Follower:
     def _copy(self) -> Generator[list[Command], list[Any], None]:
         [reply] = yield [("BF.CHANGES", self.key)]
         if _says(reply, "not found"):
+            self.changes += len(self.copy)
             self.copy = self._empty()
             return
         cursor, header = self._checked(reply)
@@ -116,6 +119,7 @@ class _Follower:
                 break
         self._cursor, self.copy = cursor, copy
         self.copies += 1
+        self.changes += 1
 
     def _changes(self, cursor: bytes) -> Command:
         return ("BF.CHANGES", self.key, "SINCE", cursor)
@@ -126,7 +130,9 @@ class _Follower:
         self._cursor = None  # should the insertion fail
         copy._insert_changes(hashes)
         self._cursor = cursor
-        return len(hashes) // CHANGE_BYTES
+        count = len(hashes) // CHANGE_BYTES
+        self.changes += count
+        return count
 
     def _checked(self, reply: Any) -> Any:
         if _says(reply, "changes are gone") or _says(reply, "not found"):
@@ -134,7 +140,8 @@ class _Follower:
         if _says(reply, "unknown command"):
             raise ModuleMissingError(self.prefix) from reply
         if _says(reply, "WRONGTYPE"):
-            raise KeyTakenError(str(self.key)) from reply
+            key = self.key if isinstance(self.key, str) else self.key.decode(errors="replace")
+            raise KeyTakenError(key) from reply
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -155,7 +162,7 @@ class _Follower:
             else interval
         )
 
-    def converse(self) -> None:
+    def ask(self) -> None:
         conversation = self.round()
         replies = None
         with suppress(StopIteration):
@@ -163,7 +170,7 @@ class _Follower:
                 commands = conversation.send(replies)  # type: ignore[arg-type]
                 replies = exchange(self.client, self.prefixed(commands))
 
-    async def converse_async(self) -> None:
+    async def ask_async(self) -> None:
         conversation = self.round()
         replies = None
         with suppress(StopIteration):
@@ -201,7 +208,7 @@ class _Live:
             raise ValueError("the interval must be above 0")
         self.interval = interval
         self.max_lag = max_lag
-        self._follower = _Follower(client, key, prefix)
+        self._follower = Follower(client, key, prefix)
 
     @property
     def synced_at(self) -> float:
@@ -268,7 +275,7 @@ class LiveFilter(_Live):
     ) -> None:
         """Copies the filter. For the arguments, see `AsyncLiveFilter`."""
         super().__init__(client, key, interval=interval, max_lag=max_lag, prefix=prefix)
-        self._follower.converse()
+        self._follower.ask()
         self._stopped = threading.Event()
         self._end = weakref.finalize(self, self._stopped.set)
         self._start()
@@ -288,7 +295,7 @@ class LiveFilter(_Live):
         Raises the client's error if the server cannot be reached.
         """
         with self._turn:
-            self._follower.converse()
+            self._follower.ask()
 
     def close(self) -> None:
         """Stops following. The copy answers on."""
@@ -303,12 +310,12 @@ class LiveFilter(_Live):
 
 
 def _follow(
-    follower: _Follower, interval: float, stopped: threading.Event, turn: threading.Lock
+    follower: Follower, interval: float, stopped: threading.Event, turn: threading.Lock
 ) -> None:
     while not stopped.wait(follower.wait(interval)):
         with turn:
             try:
-                follower.converse()
+                follower.ask()
                 follower.ended(None)
             except Exception as error:  # noqa: BLE001 - whatever it is, the thread asks again
                 follower.ended(error)
@@ -371,7 +378,7 @@ class AsyncLiveFilter(_Live):
     async def sync(self) -> None:
         """Asks for changes now, as `LiveFilter.sync` does."""
         async with self._turn:
-            await self._follower.converse_async()
+            await self._follower.ask_async()
 
     async def close(self) -> None:
         """Stops following. The copy answers on."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from oxbloom import __version__, module_path
-from oxbloom._cli import add, build, check, copy_arguments, fold, info, merge, size
+from oxbloom._cli import add, build, check, copy_arguments, fold, follow, info, merge, size
 from oxbloom._cli.arguments import Parser
 from oxbloom._cli.errors import ERROR, CommandError, reason, say
 
@@ -100,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
     commands = whole.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=Parser
     )
-    for module in (build, add, merge, fold, check, info, size, copy_arguments):
+    for module in (build, add, merge, fold, check, info, size, follow, copy_arguments):
         module.add_to(commands)
     path = commands.add_parser(
         "module-path",

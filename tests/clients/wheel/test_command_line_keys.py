@@ -3,12 +3,14 @@
 import gzip
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster import running_node
 from command_line import Done, ends, fails, lines_of, odd_lines, run, start, write
+from oxbloom import BloomFilter
 from servers import OXBLOOM, REDISBLOOM, ROOT, Server, running, wait_until
 
 # --- Keys -----------------------------------------------------------------------------------------
@@ -132,7 +134,14 @@ def test_the_permissions_that_the_page_names_suffice(server: Server, folder: Pat
     assert as_user("check --fetch", path).output == b"apple\n"
     as_user("fold")
     assert b"native" in as_user("info").output
-    assert len(permitted()) == 9
+    url = as_limited(server, permitted()["follow"], "~seen:*")
+    file = folder / "copy"
+    process = start("follow", url, "seen:a", file)
+    wait_until(lambda: process.poll() is not None or file.exists())
+    process.terminate()
+    process.communicate(timeout=240)
+    assert b"apple" in BloomFilter.fromfile(file)
+    assert len(permitted()) == 10
 
 
 def test_the_permissions_of_copy_that_the_page_names_suffice(server: Server, folder: Path) -> None:
@@ -196,3 +205,48 @@ def test_a_target_that_appears_during_a_build_is_not_overwritten(
     assert path.read_bytes() == server.client.get("key") == b"kept"
     assert os.listdir(folder) == ["filter"]
     assert server.client.dbsize() == 1
+
+
+# --- Following ------------------------------------------------------------------------------------
+
+
+def test_a_file_follows_a_key_until_it_is_interrupted(tmp_path: Path) -> None:
+    file = tmp_path / "copy.bloom"
+
+    def has(item: str) -> bool:
+        return file.exists() and item in BloomFilter.fromfile(file)
+
+    with running(OXBLOOM) as server:
+        server.client.execute_command("BF.ADD", "key", "apple")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            process = start("follow", server.url, "key", file, "--interval", "10ms")
+            try:
+                wait_until(lambda: has("apple"))
+                server.client.execute_command("BF.ADD", "key", "pear")
+                wait_until(lambda: has("pear"))
+                status = file.stat()
+                server.client.execute_command("BF.ADD", "key", "pear")
+                server.client.delete("key")
+                wait_until(lambda: not has("apple"))
+                assert file.stat().st_ino != status.st_ino
+                server.client.execute_command("BF.ADD", "key", "apple")
+                wait_until(lambda: has("apple"))
+                server.kill()
+                server.start()
+                server.client.execute_command("BF.ADD", "key", "plum")
+                wait_until(lambda: has("plum"))
+                server.client.execute_command("BF.ADD", "key", "apple")
+            finally:
+                process.send_signal(number)
+                _, errors = process.communicate(timeout=240)
+            assert process.returncode == 128 + number
+            assert b"Traceback" not in errors
+        assert [each.name for each in tmp_path.iterdir()] == ["copy.bloom"]
+        assert "no key 'nothing'" in fails("follow", server.url, "nothing", file)
+        server.client.execute_command("BF.RESERVE", "counts", 0.01, 100, "COUNTING")
+        assert "COUNTING, WINDOW or ROLLING" in fails("follow", server.url, "counts", file)
+        server.client.set("text", "x")
+        assert "not a Bloom filter" in fails("follow", server.url, "text", file)
+        text = tmp_path / "text"
+        text.write_bytes(b"no filter")
+        assert "overwrites filters only" in fails("follow", server.url, "key", text)
