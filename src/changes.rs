@@ -4,7 +4,8 @@
 //! hashes into its copy (BF.CHANGES). A ring belongs to a filter of this server: it is not saved, replicated or copied.
 //!
 //! Rings are kept here by the addresses of their filters, and not in the values, so that a filter that nobody follows
-//! takes no more memory. An addition to it then takes one branch: [`MAY_BE_FOLLOWED`] has a bit for each address.
+//! takes no more memory. An addition then takes one branch while no filter is followed, and else finds out by a bit of
+//! [`MAY_BE_FOLLOWED`] that its own is not.
 //!
 //! A ring has an *epoch*, a random number, and a cursor names the epoch and a position in it. So a cursor is rejected if
 //! its ring is gone, for whatever reason. A ring is dropped if something other than additions changes the filter, and
@@ -150,20 +151,25 @@ pub(crate) fn since(ctx: &Context, filter: &Filter, cursor: Cursor, count: u64) 
     Ok((end, changes))
 }
 
-/// Records the items that were new to a filter, if it is followed: those of `hashes` whose element of `new` is true.
+/// Records the items that were new to a filter, if it is followed: those of the first `handled` hashes whose element of
+/// `new` is true.
 #[inline]
-pub(crate) fn record(filter: &Filter, hashes: &[Hash], new: &[bool]) {
-    if may_be_followed(filter) {
-        record_in_ring(filter, hashes, new);
+pub(crate) fn record(filter: &Filter, hashes: &[Hash], new: &[bool], handled: usize) {
+    // The bit is looked at later: finding it takes 6 instructions, 1 % of BF.ADD.
+    if MAY_BE_FOLLOWED.load(Ordering::Relaxed) != 0 {
+        record_in_ring(filter, hashes, new, handled);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn record_in_ring(filter: &Filter, hashes: &[Hash], new: &[bool]) {
+fn record_in_ring(filter: &Filter, hashes: &[Hash], new: &[bool], handled: usize) {
+    if !may_be_followed(filter) {
+        return;
+    }
     let mut rings = rings();
     if let Ok(index) = find(&rings, filter) {
-        let new = hashes.iter().zip(new).filter(|(_, is_new)| **is_new);
+        let new = hashes.iter().zip(new).take(handled).filter(|(_, is_new)| **is_new);
         new.for_each(|(&hash, _)| rings[index].push(hash));
     }
 }

@@ -115,7 +115,7 @@ pub(super) fn insert_batch(
     options: &InsertOptions,
 ) -> (usize, Option<Error>) {
     let (handled, failure) = insert_admitted(ctx, filter, hashes, new, renewed, options);
-    changes::record(filter, &hashes[..handled], new);
+    changes::record(filter, hashes, new, handled);
     (handled, failure)
 }
 
