@@ -42,10 +42,11 @@ function expectedOutput(code) {
 
 const [README_CODE, ...none] = codeOn('README.md');
 const [CART_CODE, PACKED_CODE, CHUNKS_CODE, FIELDS_CODE, ...noMore] = codeOn('docs/clients.md');
+const [LIVE_CODE, ...noneElse] = codeOn('docs/live-copies.md');
 
 test('all code for node-redis on the pages runs here', () => {
-  assert.deepEqual([none, noMore], [[], []]);
-  assert.ok([README_CODE, CART_CODE, PACKED_CODE, CHUNKS_CODE, FIELDS_CODE].every(Boolean));
+  assert.deepEqual([none, noMore, noneElse], [[], [], []]);
+  assert.ok([README_CODE, CART_CODE, PACKED_CODE, CHUNKS_CODE, FIELDS_CODE, LIVE_CODE].every(Boolean));
 });
 
 for (const [name, code] of [
@@ -53,6 +54,7 @@ for (const [name, code] of [
   ['docs/clients.md', CART_CODE],
   ['docs/clients.md, for packed items,', PACKED_CODE],
   ['docs/clients.md, for chunks,', CHUNKS_CODE],
+  ['docs/live-copies.md', LIVE_CODE],
 ]) {
   test(`the code in ${name} prints what it says, each time`, async (t) => {
     await connected(t);
