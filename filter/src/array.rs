@@ -94,7 +94,8 @@ impl Bytes {
 }
 
 impl<const N: usize, T: Copy> Array<N, T> {
-    const fn without_elements(label: T) -> Array<N, T> {
+    /// Returns an array without elements, which takes no memory, with a label.
+    pub(crate) const fn without_elements(label: T) -> Array<N, T> {
         Array { start: NonNull::dangling(), length: 0, offset: 0, padded: false, label }
     }
 

@@ -109,7 +109,7 @@ impl FilterBuilder {
     }
 
     /// Makes the filter grow when it is full, in small steps and as far as memory allows. The error rate holds however
-    /// far it grows. At 1 %, the filter takes 16 to 20 bits for each item beyond the capacity.
+    /// far it grows. At 1 %, the filter takes 15 to 20 bits for each item beyond the capacity.
     ///
     /// The expansion, at least 1, is the ratio of the sizes of successive layers of a [classic](Self::classic) filter.
     /// Other filters only store it.

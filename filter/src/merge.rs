@@ -99,8 +99,8 @@ impl Filter {
     /// them.
     #[doc(hidden)]
     pub fn replaced_by_merge(&self, sources: &[&Filter]) -> u64 {
-        // The table of a native filter stays as it is if no source has one.
-        let is_replaced = self.counts() || sources.iter().any(|source| source.num_layers() > 1);
+        // The table beside the blocks of a native filter stays as it is if no source has one.
+        let is_replaced = self.num_layers() == 1 || sources.iter().any(|source| source.num_layers() > 1);
         if is_replaced { self.table_bytes() } else { 0 }
     }
 
@@ -148,8 +148,8 @@ fn distinct<'a>(filters: &[&'a Filter]) -> Result<Vec<Source<'a>>, Error> {
     Ok(sources)
 }
 
-/// Returns the filter with the most layers.
+/// Returns the filter with the most layers, and with a table if any has one.
 fn longest<'a>(sources: &[Source<'a>]) -> Option<&'a AnyFilter> {
-    let layers = |filter: &AnyFilter| for_each_kind!(filter, filter => filter.num_layers());
+    let layers = |filter: &AnyFilter| for_each_kind!(filter, filter => (filter.num_layers(), filter.table_bytes() > 0));
     sources.iter().map(|(source, _)| *source).max_by_key(|source| layers(source))
 }

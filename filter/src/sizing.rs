@@ -21,6 +21,9 @@
 //! A small filter has blocks of another size, so that it is no larger than RedisBloom's. Up to 31 words of 64 bits form
 //! one block. Up to 4 KiB may form blocks of 16 to 31 words, if whole cache lines would take more.
 //!
+//! The first items of a small filter that grows need no more memory as fingerprints: see
+//! [`BlockShape::of_fingerprints`].
+//!
 //! Every step is an IEEE operation (addition, multiplication, division, square root) or comes from `libm`'s portable
 //! code. So the same parameters give the same shape on every machine. A replica relies on this when it creates its own
 //! copy of a filter.
@@ -29,6 +32,7 @@ mod probabilities;
 mod search;
 
 use crate::line::BITS_PER_LINE;
+use crate::table::QUOTIENT_BITS;
 pub(crate) use probabilities::either;
 use probabilities::{Fill, ProbesPerBlock, items_offered};
 pub use probabilities::{power, textbook_bits_per_item, textbook_false_positive_rate};
@@ -73,12 +77,20 @@ const WORD_BITS: u64 = u64::BITS as u64;
 /// which allocators use 160. The price of three quarters is up to one more bit per item in the table.
 pub const LAYER_SHARE: f64 = 0.75;
 
+/// The fraction of the error rate that fingerprints of the first items may use. The table has the rest.
+const FINGERPRINTS_SHARE: f64 = 0.4;
+
+/// The maximum number of words that fingerprints take beside the last one. With more, an insertion moves too many bits.
+const MAX_FINGERPRINT_WORDS: u64 = 128;
+
 /// The shape of a layer of blocks. An item sets `probes` bits, spread over `blocks_per_item` of the `blocks` blocks.
+///
+/// A layer without words has a fingerprint of `probes` bits for each of up to `blocks` items instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockShape {
     /// The number of blocks.
     pub blocks: u64,
-    /// The number of words of 64 bits in a block: [`WORDS_PER_LINE`], except in small filters.
+    /// The number of words of 64 bits in a block: [`WORDS_PER_LINE`], except in small filters; 0 for fingerprints.
     pub words: u8,
     /// The number of different blocks that an item touches.
     pub blocks_per_item: u8,
@@ -145,12 +157,46 @@ impl BlockShape {
         in_budget.or_else(|| targets[1].over_budget(max))
     }
 
+    /// Returns the shape of the shortest fingerprints of the first `capacity` items of a filter with this error rate, or
+    /// `None` if the items are too many, or the fingerprints too long.
+    ///
+    /// A hundred items at 1 % take the 128 bytes that a block of bits would take, but 0.31 % of all hashes match, and
+    /// not 0.75 %. They move to the table when the filter grows, whose own fingerprints then need a bit and a half less.
+    pub fn of_fingerprints(capacity: u64, rate: f64) -> Option<BlockShape> {
+        let shapes =
+            (1..u64::BITS as u8).map(|probes| BlockShape { blocks: capacity, words: 0, blocks_per_item: 1, probes });
+        let mut sound = shapes.filter(BlockShape::is_sound);
+        sound.find(|shape| shape.false_positive_rate(capacity as f64) <= FINGERPRINTS_SHARE * rate)
+    }
+
+    /// Returns true if a layer of this shape has fingerprints instead of blocks.
+    #[inline]
+    pub fn is_of_fingerprints(&self) -> bool {
+        self.words == 0
+    }
+
+    /// Returns the number of a hash's bits that fingerprints and their quotients store.
+    #[inline]
+    pub fn prefix_bits(&self) -> u32 {
+        self.blocks.next_power_of_two().ilog2() + u32::from(self.probes)
+    }
+
+    /// Returns the number of bits before the fingerprints: one for each quotient, and one for each item.
+    #[inline]
+    pub fn upper_bits(&self) -> u64 {
+        self.blocks.next_power_of_two() + self.blocks
+    }
+
     /// Returns true if no operation on a layer of this shape can be out of bounds.
     pub fn is_sound(&self) -> bool {
-        let is_size = if self.words == WORDS_PER_LINE {
-            self.blocks < MAX_BLOCKS
-        } else {
-            (1..=MAX_WORDS).contains(&self.words) && self.blocks.saturating_mul(self.words.into()) <= MAX_SMALL_WORDS
+        let is_size = match self.words {
+            0 => {
+                (1..=MAX_FINGERPRINT_WORDS * WORD_BITS).contains(&self.blocks)
+                    && (QUOTIENT_BITS + 1..u64::BITS).contains(&self.prefix_bits())
+                    && self.bits() <= MAX_FINGERPRINT_WORDS * WORD_BITS
+            }
+            WORDS_PER_LINE => self.blocks < MAX_BLOCKS,
+            words => words <= MAX_WORDS && self.blocks.saturating_mul(words.into()) <= MAX_SMALL_WORDS,
         };
         is_size
             && (1..=MAX_BLOCKS_PER_ITEM).contains(&self.blocks_per_item)
@@ -167,7 +213,10 @@ impl BlockShape {
     /// the layer that was created with this shape, with the same items.
     pub fn folded_by(self, factor: u64) -> Option<BlockShape> {
         let folded = BlockShape { blocks: self.blocks.checked_div(factor)?, ..self };
-        let is_exact = self.blocks.is_multiple_of(factor) && folded.is_sound() && folded.has_fixed_places();
+        let is_exact = !self.is_of_fingerprints()
+            && self.blocks.is_multiple_of(factor)
+            && folded.is_sound()
+            && folded.has_fixed_places();
         (is_exact || factor == 1).then_some(folded)
     }
 
@@ -176,8 +225,12 @@ impl BlockShape {
         self.bits() / 8
     }
 
-    /// Returns the bits of all blocks.
+    /// Returns the bits of all blocks. The last word of fingerprints is stored beside them, and does not count.
     pub fn bits(&self) -> u64 {
+        if self.is_of_fingerprints() {
+            let bits = self.upper_bits() + self.blocks * u64::from(self.probes);
+            return (bits.max(WORD_BITS + 1) - WORD_BITS).next_multiple_of(WORD_BITS);
+        }
         self.blocks * self.bits_per_block()
     }
 
@@ -195,6 +248,9 @@ impl BlockShape {
     /// for a Bloom filter omits it (Bose et al. 2008, "On the false-positive rate of Bloom filters"). The rates of the
     /// item's blocks are multiplied.
     pub fn false_positive_rate(&self, items: f64) -> f64 {
+        if self.is_of_fingerprints() {
+            return (items / libm::exp2(self.prefix_bits().into())).min(1.0);
+        }
         let per_block = ProbesPerBlock::new(self);
         let hit = f64::from(self.blocks_per_item) / self.blocks as f64;
         // With 64 items per bit, a double cannot represent the fraction of clear bits, and the sum would take very

@@ -110,7 +110,7 @@ fn an_append_only_file_is_rewritten_as_chunks() {
         loads.map(|command| command[2].clone()).collect::<Vec<_>>()
     };
     assert_eq!(loads("room"), [b"1"]);
-    assert_eq!(loads("key").len(), 3);
+    assert_eq!(loads("key").len(), 2);
     assert!(!commands.iter().any(|command| command[0] == b"BF.MADD" || command[0] == b"BF.RESERVE"));
 }
 

@@ -78,7 +78,8 @@ use part::path_at;
 pub use part::{END, Position, end_of};
 use path::Path;
 pub(crate) use sample::Sample;
-use segment::{Address, MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, Segment, SlotFormat, bytes_of_segment};
+pub(crate) use segment::QUOTIENT_BITS;
+use segment::{Address, MAX_BYTES, MAX_LOG_GROUPS, Segment, SlotFormat, bytes_of_segment};
 
 /// The mapping from hashes to quotients and fingerprints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

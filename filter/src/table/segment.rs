@@ -48,7 +48,7 @@ pub(super) use room::{MAX_BYTES, bytes_of_segment};
 pub(super) const GROUP_QUOTIENTS: u32 = 1 << QUOTIENT_BITS;
 
 /// The number of path bits that choose a quotient in a group.
-pub(super) const QUOTIENT_BITS: u32 = 6;
+pub(crate) const QUOTIENT_BITS: u32 = 6;
 
 /// The binary logarithm of the maximum number of groups in a segment.
 ///

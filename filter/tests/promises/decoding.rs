@@ -4,13 +4,14 @@ use oxbloom_filter::internals::codec::packing::{pack, unpack};
 use oxbloom_filter::internals::codec::{self, Origin, chunk, header};
 use oxbloom_filter::internals::sizing::{MAX_BLOCKS, WORDS_PER_LINE};
 use oxbloom_filter::internals::{Growth, MAX_ITEMS};
-use oxbloom_filter::{DecodeError, Filter};
+use oxbloom_filter::{DecodeError, Filter, MergeError, Mismatch};
 
 use crate::counting;
 use crate::counting::filters::{built_like, counting};
 use crate::model::{
     self, Chunk, body, built, by, chunks, chunks_of_bits, filter, is_complete, item, layer, with_checksum,
 };
+use crate::recorded;
 
 fn decode(header: &[u8]) -> Result<codec::Header, DecodeError> {
     codec::Header::decode(header, Origin::Client)
@@ -31,7 +32,7 @@ fn filled(error_rate: f64, capacity: u64, growth: Growth, seed: u64, items: u64)
 
 /// Returns a filter with blocks and a table.
 fn grown() -> Filter {
-    let filter = filled(0.01, 100, by(2), 7, 500);
+    let filter = filled(0.01, 1000, by(2), 7, 1600);
     assert_eq!(filter.num_layers(), 2);
     filter
 }
@@ -108,7 +109,7 @@ fn impossible_numbers_are_rejected() {
         ("more blocks than addresses", FIRST_LAYER, number(u64::MAX)),
         ("blocks whose bytes overflow", FIRST_LAYER, number(1 << 58)),
         ("capacity 0", FIRST_LAYER + 8, number(0)),
-        ("more items than capacity", FIRST_LAYER + 16, number(101)),
+        ("more items than capacity", FIRST_LAYER + 16, number(301)),
         ("more items than can be counted, by an estimate", FIRST_LAYER + 16, number(u64::MAX)),
         ("more set bits than bits", FIRST_LAYER + 24, number(u64::MAX)),
         ("no blocks per item", FIRST_LAYER + 32, vec![0]),
@@ -120,7 +121,7 @@ fn impossible_numbers_are_rejected() {
         ("32 words", FIRST_LAYER + 34, vec![32]),
         ("reserved bytes of a layer", FIRST_LAYER + 39, vec![1]),
     ];
-    let filter = grown();
+    let filter = filled(0.3, 300, by(2), 7, 700);
     let shape = layer(&filter).shape();
     assert_eq!((shape.blocks, shape.words), (2, 8));
     for (what, at, bytes) in impossible {
@@ -242,7 +243,7 @@ fn a_chunk_of_another_filter_or_place_is_rejected() {
 /// A client that forges the checksum of a chunk can only set bits in whole blocks of an existing layer.
 #[test]
 fn a_forged_chunk_cannot_leave_its_layer() {
-    let filter = filled(0.01, 200, by(2), 7, 500);
+    let filter = filled(0.01, 1500, by(2), 7, 2000);
     assert_eq!(layer(&filter).shape().words, WORDS_PER_LINE);
     let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
     let first = layer(&filter).shape().bytes();
@@ -271,7 +272,7 @@ fn a_forged_chunk_cannot_leave_its_layer() {
     assert_eq!(layer(&copy).set_bits(), 512);
 
     // A block of fifteen words is also loaded as a whole.
-    let small = filled(0.01, 90, by(2), 7, 500);
+    let small = filled(0.01, 96, Growth::Fixed, 7, 90);
     assert_eq!(layer(&small).shape().words, 15);
     let mut small = built(&codec::encode_header(&small).unwrap()).unwrap();
     let half = forged(&small, 0, &[0xFF; 64]);
@@ -281,11 +282,98 @@ fn a_forged_chunk_cannot_leave_its_layer() {
     assert_eq!(layer(&small).set_bits(), 960);
 }
 
+/// Returns the cursor and the content of the only chunk of a filter of fingerprints.
+fn fingerprints(filter: &Filter) -> (u64, Vec<u8>) {
+    let (cursor, chunk) = chunks(filter).remove(0);
+    (cursor, chunk[..chunk.len() - 16].to_vec())
+}
+
+#[test]
+fn a_forged_chunk_of_fingerprints_is_rejected_or_makes_a_sound_filter() {
+    for (capacity, items) in [(1, 1), (10, 4), (100, 1), (100, 99), (100, 100), (400, 400), (800, 700)] {
+        let filter = filled(0.01, capacity, by(2), 7, items);
+        assert!(layer(&filter).is_of_fingerprints());
+        let (cursor, content) = fingerprints(&filter);
+        let check = |why: &str, content: &[u8]| {
+            let forged = Chunk { offset: cursor - chunk::FIRST_CHUNK_CURSOR - content.len() as u64, bits: content };
+            let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
+            let loaded = model::load(&mut copy, cursor, &forged.sealed(&filter));
+            // What is accepted is written again as it was read.
+            let expected = if loaded.is_ok() { content.to_vec() } else { Vec::new() };
+            let again = if copy.is_empty() { Vec::new() } else { fingerprints(&copy).1 };
+            assert!(again == expected, "{capacity}, {items}: {why}");
+            assert_eq!(model::through_a_client(&copy).len(), copy.len());
+            loaded
+        };
+        assert_eq!(check("nothing forged", &content), Ok(()));
+        for bit in 0..content.len() * 8 {
+            let mut content = content.clone();
+            content[bit / 8] ^= 1 << (bit % 8);
+            let _ = check("a bit", &content);
+        }
+        assert_eq!(check("all ones", &vec![0xFF; content.len()]), Err(DecodeError::Corrupt));
+        let mut numbers = model::item(items).into_iter().cycle().scan(7u8, |state, byte| {
+            *state = state.wrapping_mul(31).wrapping_add(byte);
+            Some(*state)
+        });
+        for _ in 0..100 {
+            let _ = check("any bits", &numbers.by_ref().take(content.len()).collect::<Vec<_>>());
+        }
+        for length in [0, 1, content.len() - 8, content.len() - 1] {
+            assert_eq!(check("too short", &content[..length]), Err(DecodeError::Corrupt));
+        }
+    }
+}
+
+/// A client writes to a filter while chunks of an earlier state arrive.
+#[test]
+fn a_chunk_of_fingerprints_is_added_to_a_filter_in_any_state() {
+    for (of_source, of_target) in [(90, 0), (90, 5), (60, 60), (100, 100), (90, 101), (1, 3000), (100, 20_000)] {
+        let source = filled(0.01, 100, by(2), 7, of_source);
+        let mut target = built(&codec::encode_header(&source).unwrap()).unwrap();
+        let added = 50..50 + of_target;
+        added.clone().for_each(|number| assert!(target.insert(item(number)).is_ok()));
+        let (cursor, chunk) = &chunks(&source)[0];
+        assert_eq!(model::load(&mut target, *cursor, chunk), Ok(()));
+        let all = (0..of_source).chain(added);
+        assert!(all.clone().all(|number| target.contains(item(number))), "{of_source} {of_target}");
+        assert!(target.false_positive_rate() <= 0.01);
+        assert!(target.len() as f64 <= all.collect::<std::collections::HashSet<_>>().len() as f64 * 1.02 + 2.0);
+        // Nothing changes any more.
+        let before = model::whole(&target);
+        assert_eq!(model::load(&mut target, *cursor, chunk), Ok(()));
+        assert!(model::whole(&target) == before);
+        let again = model::through_a_file(&target);
+        assert!(model::whole(&again) == before);
+    }
+}
+
+/// Filters that were created for few items had blocks of bits, in the versions before fingerprints.
+#[test]
+fn a_filter_of_small_blocks_is_read_and_grows_as_before() {
+    for (name, items) in [("native-empty", 0), ("native-small", 3), ("native-grown", 3000)] {
+        let path = recorded::folder().join(format!("{name}-of-blocks"));
+        let bytes = std::fs::read(path.with_extension("bytes")).unwrap();
+        let mut filter = Filter::from_bytes(&bytes).unwrap();
+        let file = std::fs::read(path.with_extension("rdb")).unwrap();
+        assert!(model::read_values(&filter, &file).unwrap() == filter, "{name}");
+        assert!(filter.to_bytes().unwrap() == bytes && !layer(&filter).is_of_fingerprints(), "{name}");
+        (0..4000).for_each(|number| assert!(number >= items || filter.contains(item(number)), "{name}"));
+        (items..4000).for_each(|number| assert!(filter.insert(item(number)).is_ok()));
+        assert!(
+            (0..4000).all(|number| filter.contains(item(number))) && filter.false_positive_rate() <= 0.01,
+            "{name}"
+        );
+        let current = filled(0.01, 100, by(2), 7, 10);
+        assert_eq!(filter.union_with(&current), Err(MergeError::SourcesDiffer(Mismatch::Size)));
+    }
+}
+
 #[test]
 fn a_chunk_that_arrives_late_clears_nothing() {
     let filter = grown();
     let mut copy = model::through_a_client(&filter);
-    let later: Vec<_> = (1_000..1_150).map(item).collect();
+    let later: Vec<_> = (2_000..2_150).map(item).collect();
     later.iter().for_each(|item| assert!(copy.insert(item).is_ok()));
     let before = model::whole(&copy);
     for chunk in chunks_of_bits(&filter) {

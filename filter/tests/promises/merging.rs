@@ -5,7 +5,7 @@ use oxbloom_filter::{Error, Filter, MergeError, Mismatch};
 use proptest::prelude::*;
 
 use crate::model::{
-    CLASSIC, body, built, by, content_bytes, create, item, params_of, through_a_file, whole, with_checksum,
+    CLASSIC, body, built, by, content_bytes, create, item, native_of, params_of, through_a_file, whole, with_checksum,
 };
 use crate::recorded;
 
@@ -24,6 +24,12 @@ fn add(filter: &mut Filter, mut numbers: impl Iterator<Item = u64>) {
 /// Adds the items that fit.
 fn add_some(filter: &mut Filter, numbers: impl Iterator<Item = u64>) {
     numbers.map(|number| filter.insert(item(number))).for_each(|_| ());
+}
+
+fn filled_for(capacity: u64, numbers: impl Iterator<Item = u64>) -> Filter {
+    let mut filter = empty(0.01, capacity, by(2), NATIVE);
+    add(&mut filter, numbers);
+    filter
 }
 
 fn filled(kind: KindParams, growth: Growth, numbers: impl Iterator<Item = u64>) -> Filter {
@@ -212,6 +218,38 @@ proptest! {
 
 /// For a union of `n` items, the standard deviation of the estimate is less than `sqrt(n)`. The test allows six
 /// deviations.
+/// The first items of a filter that grows may be fingerprints, which move to a table.
+#[test]
+fn a_union_of_small_and_grown_filters_has_all_their_items() {
+    const SIZES: [u64; 6] = [0, 7, 60, 100, 101, 1000];
+    for (one, other) in SIZES.into_iter().flat_map(|one| SIZES.map(|other| (one, other))) {
+        for first in [0, one / 2, one] {
+            let filters = [0..one, first..first + other].map(|numbers| filled_for(100, numbers));
+            let all = one.max(first + other);
+            let of_all = filled_for(100, 0..all);
+            let [ours, theirs] = &filters;
+            let unions = [merged(&[ours, theirs], MergeOp::Union), merged_into(ours, &[theirs], MergeOp::Union)];
+            for union in unions {
+                assert!(contains_all(&union, (0..one).chain(first..first + other)), "{one} {first} {other}");
+                let [least, most] = [ours.len().max(theirs.len()), ours.len() + theirs.len()];
+                assert!((least..=most).contains(&union.len()), "{one} {first} {other}: {}", union.len());
+                assert!(union.false_positive_rate() <= 0.01);
+                // Equal sets of fingerprints have equal bytes.
+                assert!(of_all.len() > 100 || content_bytes(&union) == content_bytes(&of_all));
+                assert!(whole(&through_a_file(&union)) == whole(&union));
+                let again = merged_into(&union, &[ours, theirs], MergeOp::Union);
+                assert!(whole(&again) == whole(&union), "a union that changes nothing");
+            }
+            let intersection = Filter::merged(&[ours, theirs], MergeOp::Intersection, &mut |_| true);
+            if filters.iter().any(|filter| native_of(filter).table().is_some()) {
+                assert_eq!(intersection.err(), Some(MergeError::IntersectedLayers));
+            } else {
+                assert!(contains_all(&intersection.unwrap(), first..one.min(first + other)));
+            }
+        }
+    }
+}
+
 #[test]
 fn the_items_of_a_union_are_estimated_from_its_fill() {
     for kind in KINDS {

@@ -115,14 +115,14 @@ fn info_has_more_fields_than_redisbloom_knows() {
 }
 
 #[test]
-fn a_filter_that_grew_has_one_more_layer_and_several_in_redisbloom() {
+fn a_small_filter_that_grew_has_one_layer_and_several_in_redisbloom() {
     let mut pair = Pair::start(Protocol::Resp2);
     assert_eq!(pair.agree("BF.RESERVE key 1e-18 2"), Reply::simple("OK"));
     assert_eq!(pair.agree("BF.MADD key a b"), Reply::integers(&[1, 1]));
     assert_eq!(pair.agree("BF.INFO key FILTERS"), Reply::integers(&[1]));
     assert_eq!(pair.agree("BF.INFO key CAPACITY"), Reply::integers(&[2]));
     assert_eq!(pair.agree("BF.MADD key c d e f g h i"), Reply::integers(&[1; 7]));
-    assert_eq!(pair.run("BF.INFO key FILTERS"), (Reply::integers(&[3]), Reply::integers(&[2])));
+    assert_eq!(pair.run("BF.INFO key FILTERS"), (Reply::integers(&[3]), Reply::integers(&[1])));
     let (theirs, ours) = pair.run("BF.INFO key CAPACITY");
     assert_eq!(theirs, Reply::integers(&[2 + 4 + 8]));
     assert!(ours.elements()[0].integer() >= 9, "{ours:?}");
@@ -133,10 +133,7 @@ fn a_filter_that_grew_has_one_more_layer_and_several_in_redisbloom() {
             .filter_map(|layer| layer.split(' ').find_map(|fact| fact.strip_prefix("size:")).map(str::to_owned))
             .collect()
     };
-    assert_eq!(
-        (sizes(&theirs), sizes(&ours)),
-        (vec!["2".into(), "4".into(), "3".into()], vec!["2".into(), "7".into()])
-    );
+    assert_eq!((sizes(&theirs), sizes(&ours)), (vec!["2".into(), "4".into(), "3".into()], vec!["9".into()]));
     for line in ["BF.INFO key ITEMS", "BF.INFO key EXPANSION", "BF.CARD key", "BF.MEXISTS key a b c d e f g h i j"] {
         pair.agree(line);
     }

@@ -23,9 +23,9 @@ fn info_has_exactly_the_five_fields_of_redisbloom() {
             array => array.elements().iter().step_by(2).cloned().collect(),
         };
         assert_eq!(labels, LABELS.map(Reply::simple));
-        // The first table holds 128 items.
-        assert_eq!(*info.field("Capacity"), Reply::Integer(228));
-        assert_eq!(*info.field("Number of filters"), Reply::Integer(2));
+        // The fingerprints moved to a table, which has doubled once.
+        assert_eq!(*info.field("Capacity"), Reply::Integer(256));
+        assert_eq!(*info.field("Number of filters"), Reply::Integer(1));
         assert_eq!(info.field("Number of items inserted"), &client.run("BF.CARD key"));
         assert_eq!(*info.field("Expansion rate"), Reply::Integer(3));
         let used = client.run("MEMORY USAGE key").integer();
@@ -125,21 +125,25 @@ fn numbers_are_as_short_as_possible_and_estimates_have_four_digits() {
 fn debug_has_a_line_for_each_layer() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    // The capacity and the number of items of each layer. The layers of a native filter are blocks and a table.
-    for (options, hash_bits, layers) in
-        [("SEED 7", 128, &[(10, 10), (128, 40)][..]), ("LAYOUT classic", 64, &[(10, 10), (30, 30), (90, 10)])]
-    {
-        client.run(&format!("BF.RESERVE key 0.000001 10 EXPANSION 3 {options}"));
-        add_numbers(&mut client, "key", 50);
+    // The capacity and the number of items of each layer. The layers of a native filter are blocks and a table, or only a
+    // table.
+    for (reserved, hash_bits, layers) in [
+        ("400 SEED 7", 128, &[(400, 400), (128, 40)][..]),
+        ("10 SEED 7", 128, &[(128, 50)]),
+        ("10 LAYOUT classic", 64, &[(10, 10), (30, 30), (90, 10)]),
+    ] {
+        client.run(&format!("BF.RESERVE key 0.000001 {reserved} EXPANSION 3"));
+        let items = layers.iter().map(|(_, items)| items).sum::<u64>();
+        add_numbers(&mut client, "key", items as usize);
         let lines: Vec<_> = client.run("BF.DEBUG key").elements().iter().map(Reply::text).collect();
-        assert_eq!(lines[0], "size:50");
+        assert_eq!(lines[0], format!("size:{items}"));
         assert_eq!(lines.len(), 1 + layers.len(), "{lines:?}");
         let mut bytes = 0;
         for (index, (line, &(capacity, items))) in lines[1..].iter().zip(layers).enumerate() {
             let facts: Vec<(&str, &str)> = line.split(' ').map(|fact| fact.split_once(':').unwrap()).collect();
             let names: Vec<_> = facts.iter().map(|(name, _)| *name).collect();
             assert_eq!(names[..7], ["bytes", "bits", "hashes", "hashwidth", "capacity", "size", "ratio"]);
-            let has_blocks = hash_bits == 128 && index == 0;
+            let has_blocks = hash_bits == 128 && index + 1 < layers.len();
             assert_eq!(names[7..], ["blocks"][..usize::from(has_blocks)], "{line}");
             let fact = |index: usize| facts[index].1.parse::<u64>().unwrap();
             assert_eq!(fact(0) * 8, fact(1));
@@ -159,7 +163,7 @@ fn debug_has_a_line_for_each_layer() {
 fn card_counts_new_items_over_all_layers() {
     let server = Setup::oxbloom().start();
     let mut client = Wire::resp2(&server);
-    for (parameters, layers) in [("10 SEED 7", 2), ("100 LAYOUT classic", 4)] {
+    for (parameters, layers) in [("10 SEED 7", 1), ("900 SEED 7", 2), ("100 LAYOUT classic", 4)] {
         client.run(&format!("BF.RESERVE key 0.000000001 {parameters}"));
         add_numbers(&mut client, "key", 1000);
         add_numbers(&mut client, "key", 1000);

@@ -69,7 +69,7 @@ fn with_an_expansion_of_0_filters_do_not_grow() {
     assert_eq!(client.run("BF.MADD new other"), Reply::integers(&[1]));
     assert_eq!(client.run("BF.ADD new third"), full);
     client.run("BF.INSERT grows EXPANSION 3 ITEMS a b c");
-    assert_eq!(client.run("BF.INFO grows FILTERS"), Reply::integers(&[2]));
+    assert_eq!(client.run("BF.INFO grows CAPACITY"), Reply::integers(&[128]));
     client.run("BF.RESERVE fixed 0.000001 2");
     assert_eq!(client.run("BF.MADD fixed a b c"), Reply::Array(vec![Reply::Integer(1), Reply::Integer(1), full]));
 }

@@ -9,6 +9,19 @@
 //! A chunk is the bits of whole blocks. A position is a number of bytes in the array of blocks. Blocks without set bits
 //! have no chunks, so a large empty filter takes only a few bytes. The shape of the blocks is stored, and never
 //! computed again.
+//!
+//! The first items of a small filter that grows have fingerprints instead. Then the record has the capacity in the place
+//! of the number of blocks, the number of fingerprints in that of the bits set, 1 block per item of 0 words, and the bits
+//! of a fingerprint instead of probes. The only chunk is
+//!
+//! ```text
+//!  0   for each quotient, a one for each of its items, and a zero; zeros until there is a bit for each quotient and for
+//!      each item of the capacity
+//!      the fingerprints, in order; zeros up to a whole word
+//! ```
+//!
+//! Bits fill each byte from its lowest one. A quotient is the first bits of a hash: the fewest that are at least as many
+//! as the capacity. When the filter grows, all is in the table, and there is no such chunk.
 
 #![warn(clippy::arithmetic_side_effects)]
 
@@ -16,6 +29,7 @@ use std::borrow::Cow;
 
 use super::chunk::BITS_CHUNK_BYTES;
 use super::section::{Part, Section};
+use crate::array::WORD;
 use crate::codec::fields::Fields;
 use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
@@ -44,7 +58,8 @@ impl Record {
             && (1..=i64::MAX as u64).contains(&capacity)
             && set_bits <= shape.bits()
             && count.items() <= MAX_ITEMS
-            && (count.items() <= capacity || count.is_estimate());
+            && (count.items() <= capacity || count.is_estimate())
+            && (!shape.is_of_fingerprints() || (blocks, set_bits) == (capacity, count.items()));
         let record = Record { spec: BlockedSpec { shape, capacity }, count, set_bits };
         is_sound.then_some(record).ok_or(DecodeError::Corrupt)
     }
@@ -54,6 +69,10 @@ impl Record {
         self.spec.shape.bytes()
     }
 
+    pub(crate) fn is_of_fingerprints(&self) -> bool {
+        self.spec.shape.is_of_fingerprints()
+    }
+
     pub(crate) fn has_chunks(&self) -> bool {
         self.set_bits > 0
     }
@@ -61,7 +80,9 @@ impl Record {
     /// Returns the blocks without their bits. Their item count is that of the complete blocks.
     pub(crate) fn build(&self) -> Result<BlockedLayer, DecodeError> {
         let mut layer = BlockedLayer::new(self.spec)?;
-        layer.set_item_count(self.count);
+        // Fingerprints are counted when they are loaded.
+        let items = if layer.is_of_fingerprints() { 0 } else { self.count.items() };
+        layer.set_item_count(ItemCount::new(items, self.count.is_estimate()));
         Ok(layer)
     }
 }
@@ -75,12 +96,15 @@ impl Section for BlockedLayer {
     }
 
     fn end(&self) -> u64 {
-        self.bytes().len() as u64
+        self.shape().bytes().saturating_add(if self.is_of_fingerprints() { WORD as u64 } else { 0 })
     }
 
     fn part_at(&self, position: u64) -> Result<Option<Part<'_>>, Error> {
         if self.set_bits() == 0 || position >= self.end() {
             return Ok(None);
+        }
+        if self.is_of_fingerprints() {
+            return Ok(Some(Part { content: Cow::Owned(self.encoded()?), end: self.end() }));
         }
         let all = self.bytes();
         let start = position as usize & BITS_CHUNK_BYTES.wrapping_neg();
@@ -97,6 +121,10 @@ impl Section for BlockedLayer {
     }
 
     fn load(&mut self, content: &[u8], end: u64, _admit: Admit<'_>) -> Result<(), DecodeError> {
+        if self.is_of_fingerprints() {
+            *self = self.of_encoded(content)?.ok_or(DecodeError::Corrupt)?;
+            return Ok(());
+        }
         self.load_part(offset(content, end)?, content).ok_or(DecodeError::Corrupt)
     }
 

@@ -43,7 +43,7 @@ use crate::memory::{Admit, request, try_append};
 use crate::sizing::FOLDABLE_BLOCKS;
 use chunk::{BITS_CHUNK_BYTES, FIRST_CHUNK_CURSOR, SealedChunk, TABLE_CHUNK_BYTES};
 use header::{CHECKSUM_BYTES, OwnKind, Preamble};
-use section::{MAX_SECTIONS, OwnFilter, Part, Placed, parts, section_mut, sections};
+use section::{MAX_SECTIONS, OwnFilter, Part, Placed, parts, section_at, sections};
 
 /// The size of all chunks of a filter, in bytes, up to which they are stored with the header.
 const SHORT: u64 = 4 << 10;
@@ -177,9 +177,9 @@ impl<F: OwnKind> Encoded for F {
         admit: Admit<'_>,
     ) -> Result<LoadedChunk<'a>, DecodeError> {
         let sealed = SealedChunk::decode(cursor, data)?;
-        let (section, tag, end) = section_mut(self, sealed.end)?;
+        let (number, tag, end) = section_at(self, sealed.end)?;
         sealed.check_tag(tag)?;
-        let changed = section.merge(sealed.content, end, admit)?;
+        let changed = self.merge_part(number, sealed.content, end, admit)?;
         Ok(LoadedChunk { bytes: data, changed })
     }
 

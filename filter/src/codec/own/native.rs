@@ -15,9 +15,11 @@ use super::section::{MAX_SECTIONS, OwnFilter, Section};
 use super::table;
 use crate::array::try_box;
 use crate::codec::Header;
-use crate::error::DecodeError;
-use crate::kind::Contained;
+use crate::error::{DecodeError, ensure};
+use crate::item_count::MergeOp;
 use crate::kind::native::NativeFilter;
+use crate::kind::{Contained, KindFilter};
+use crate::memory::Admit;
 use crate::sizing::BlockShape;
 use crate::spec::{Growth, OwnSpec};
 use crate::table::{Addressing, Payload, Table};
@@ -50,6 +52,21 @@ impl OwnFilter for NativeFilter {
         };
         [of_blocks, xxh3_64_with_seed(&lengths, of_blocks)]
     }
+
+    /// Fingerprints that do not fit into the layer, or come after the filter grew, are added to the table.
+    fn merge_part(&mut self, number: usize, content: &[u8], end: u64, admit: Admit<'_>) -> Result<bool, DecodeError> {
+        match (number, &mut self.table) {
+            (0, _) if self.layer.is_of_fingerprints() => {
+                ensure(end == self.layer.end())?;
+                let layer = self.layer.of_encoded(content)?.ok_or(DecodeError::Corrupt)?;
+                let source = NativeFilter { layer, spec: self.spec, table: None };
+                Ok(self.merge(&[(&source, 1)], MergeOp::Union, admit)?)
+            }
+            (0, _) => Section::merge(&mut self.layer, content, end, admit),
+            (_, Some(table)) => Section::merge(&mut **table, content, end, admit),
+            (_, None) => Err(DecodeError::NoSuchOffset),
+        }
+    }
 }
 
 impl OwnKind for NativeFilter {
@@ -64,12 +81,18 @@ impl OwnKind for NativeFilter {
             (2, Growth::By(_)) => Some(table::Record::decode(fields, spec.growth, Payload::Nothing)?),
             _ => return Err(DecodeError::Corrupt),
         };
+        // A filter with a table has no other fingerprints.
+        ensure(table.is_none() || !(blocks.is_of_fingerprints() && blocks.has_chunks()))?;
         Ok(Header {
             memory: blocks.memory().saturating_add(table.as_ref().map_or(0, table::Record::memory)),
             has_chunks: [blocks.has_chunks(), table.as_ref().is_some_and(table::Record::has_chunks)],
             build: try_box(move || {
                 let table = table.as_ref().map(table::Record::build_boxed).transpose()?;
-                Ok(NativeFilter { layer: blocks.build()?, spec, table }.into_any()?)
+                let mut layer = blocks.build()?;
+                if table.is_some() && layer.is_of_fingerprints() {
+                    layer.clear();
+                }
+                Ok(NativeFilter { layer, spec, table }.into_any()?)
             })?,
         })
     }

@@ -21,6 +21,11 @@ pub(crate) trait OwnFilter {
     fn sections_mut(&mut self) -> [Option<&mut dyn Section>; MAX_SECTIONS];
     /// Returns the tags that bind chunks to the filter, for each section.
     fn tags(&self) -> [u64; MAX_SECTIONS];
+    /// Adds the content of a chunk that ends at `end` to the section with this number. Returns true if it changed.
+    fn merge_part(&mut self, number: usize, content: &[u8], end: u64, admit: Admit<'_>) -> Result<bool, DecodeError> {
+        let section = self.sections_mut().into_iter().flatten().nth(number).ok_or(DecodeError::NoSuchOffset)?;
+        section.merge(content, end, admit)
+    }
 }
 
 /// A part of a filter that is stored by itself.
@@ -76,19 +81,18 @@ pub(crate) fn sections(filter: &dyn OwnFilter) -> impl Iterator<Item = Placed<'_
     })
 }
 
-/// Returns the section that contains the chunk that ends at `end`, its tag, and the end within this section.
+/// Returns the number of the section that contains the chunk that ends at `end`, its tag, and the end within this
+/// section.
 ///
 /// # Errors
 ///
 /// [`DecodeError::NoSuchOffset`] if the end is after all sections.
-pub(crate) fn section_mut(filter: &mut dyn OwnFilter, end: u64) -> Result<(&mut dyn Section, u64, u64), DecodeError> {
-    let found = sections(filter).enumerate().find_map(|(index, Placed { section, start, tag })| {
+pub(crate) fn section_at(filter: &dyn OwnFilter, end: u64) -> Result<(usize, u64, u64), DecodeError> {
+    let found = sections(filter).enumerate().find_map(|(number, Placed { section, start, tag })| {
         let within = end.saturating_sub(start);
-        (within <= section.end()).then_some((index, tag, within))
+        (within <= section.end()).then_some((number, tag, within))
     });
-    let (index, tag, within) = found.ok_or(DecodeError::NoSuchOffset)?;
-    let section = filter.sections_mut().into_iter().flatten().nth(index).ok_or(DecodeError::NoSuchOffset)?;
-    Ok((section, tag, within))
+    found.ok_or(DecodeError::NoSuchOffset)
 }
 
 /// Returns the chunks of all sections, in order, each with its tag.

@@ -11,7 +11,10 @@
 //! An item costs `L` cache misses, one per block. In a classic filter it costs `k`, one per probe.
 //! [`sizing`](crate::sizing) explains the memory that blocking costs, and chooses `L` and `k`.
 //!
-//! Bits are read and set through `bitvec`, except where [`lines`] is faster.
+//! Bits are read and set through `bitvec`, except where [`lines`] is faster. The first items of a small filter that grows
+//! have [fingerprints] instead.
+
+mod fingerprints;
 
 use std::ops::Range;
 
@@ -46,8 +49,13 @@ impl BlockedSpec {
             Growth::By(_) => Budget::RedisBloom { rate: filter.error_rate.get() },
             Growth::Fixed => Budget::Tight,
         };
-        let shape = BlockShape::choose(capacity, filter.layer_error_rate(), budget);
-        Ok(BlockedSpec { shape: shape.ok_or(Error::OutOfMemory)?, capacity })
+        let shape = BlockShape::choose(capacity, filter.layer_error_rate(), budget).ok_or(Error::OutOfMemory)?;
+        let fingerprints = match filter.growth {
+            Growth::By(_) => BlockShape::of_fingerprints(capacity, filter.error_rate.get()),
+            Growth::Fixed => None,
+        };
+        let shape = fingerprints.filter(|fingerprints| fingerprints.bytes() <= shape.bytes()).unwrap_or(shape);
+        Ok(BlockedSpec { shape, capacity })
     }
 
     /// Returns the false-positive rate of a filter's layer when it is full.
@@ -84,6 +92,7 @@ pub struct BlockedLayer {
     words: Words<ProbePattern>,
     capacity: u64,
     count: ItemCount,
+    /// The number of bits that are set. A layer of fingerprints has its last word here instead.
     set_bits: u64,
 }
 
@@ -91,9 +100,15 @@ impl BlockedLayer {
     /// Creates an empty layer.
     pub fn new(BlockedSpec { shape, capacity }: BlockedSpec) -> Result<BlockedLayer, Error> {
         debug_assert!(shape.is_sound(), "{shape:?}");
-        let words = shape.blocks.checked_mul(shape.words.into()).ok_or(Error::OutOfMemory)?;
-        let words = Words::labelled(words, ProbePattern::new(shape))?;
+        let words = Words::labelled(shape.bytes() / WORD as u64, ProbePattern::new(shape))?;
         Ok(BlockedLayer { words, capacity, count: ItemCount::default(), set_bits: 0 })
+    }
+
+    /// Returns a copy that shares nothing. Its memory stays untouched where no bit is set.
+    pub fn try_clone(&self) -> Result<BlockedLayer, Error> {
+        let mut words = Words::labelled(self.words.as_slice().len() as u64, self.pattern())?;
+        combine_bits(words.as_mut_slice().as_flattened_mut(), std::iter::once(self.bytes()), MergeOp::Union, true);
+        Ok(BlockedLayer { words, ..*self })
     }
 
     /// Returns the parameters of the layer.
@@ -107,7 +122,8 @@ impl BlockedLayer {
     pub fn shape(&self) -> BlockShape {
         let pattern = self.pattern();
         let ProbePattern { words, blocks_per_item, .. } = pattern;
-        BlockShape { blocks: self.blocks() as u64, words, blocks_per_item, probes: pattern.probes() }
+        let blocks = if self.is_of_fingerprints() { self.capacity } else { self.blocks() as u64 };
+        BlockShape { blocks, words, blocks_per_item, probes: pattern.probes() }
     }
 
     #[inline]
@@ -124,6 +140,12 @@ impl BlockedLayer {
     #[inline]
     fn is_of_lines(&self) -> bool {
         self.pattern().words == WORDS_PER_LINE
+    }
+
+    /// Returns true if the layer has fingerprints instead of blocks.
+    #[inline]
+    pub fn is_of_fingerprints(&self) -> bool {
+        self.pattern().words == 0
     }
 
     /// Returns the blocks, if they are cache lines.
@@ -144,14 +166,14 @@ impl BlockedLayer {
         self.capacity.min(MAX_ITEMS).saturating_sub(self.items())
     }
 
-    /// Counts an item whose bits are set, if there is room for it.
+    /// Counts an item whose bits are set, if there is room for it. Fingerprints are counted when they are inserted.
     pub fn count_known(&mut self) {
-        self.count.increment(self.room() > 0);
+        self.count.increment(self.room() > 0 && !self.is_of_fingerprints());
     }
 
-    /// Returns the number of bits that are set.
+    /// Returns the number of bits that are set, or of fingerprints.
     pub fn set_bits(&self) -> u64 {
-        self.set_bits
+        if self.is_of_fingerprints() { self.items() } else { self.set_bits }
     }
 
     /// Returns the bits, as they are stored.
@@ -183,6 +205,10 @@ impl BlockedLayer {
     /// Describes the layer, which belongs to `filter`.
     pub fn info(&self, filter: &OwnSpec) -> LayerInfo {
         let shape = self.shape();
+        if self.is_of_fingerprints() {
+            let rate = self.spec().full_rate(filter);
+            return LayerInfo::of_fingerprints(shape.bytes(), 128, self.capacity, self.items(), rate);
+        }
         LayerInfo {
             bytes: shape.bytes(),
             bits: 8 * shape.bytes(),
@@ -195,15 +221,17 @@ impl BlockedLayer {
         }
     }
 
-    /// Returns the fraction of bits that are set.
+    /// Returns the fraction of bits that are set, or the number of fingerprints as a fraction of the capacity.
     pub fn fill(&self) -> f64 {
-        self.set_bits as f64 / self.shape().bits() as f64
+        let all = if self.is_of_fingerprints() { self.capacity } else { self.shape().bits() };
+        self.set_bits() as f64 / all as f64
     }
 
     /// Returns the estimated false-positive rate at the current fill.
     pub fn false_positive_rate(&self) -> f64 {
         let shape = self.shape();
-        shape.false_positive_rate(shape.items_from_fill(self.set_bits))
+        let items = if self.is_of_fingerprints() { self.items() as f64 } else { shape.items_from_fill(self.set_bits) };
+        shape.false_positive_rate(items)
     }
 
     /// Returns true if the item may have been inserted.
@@ -218,7 +246,8 @@ impl BlockedLayer {
         if self.is_of_lines() {
             lines::contains_hashes(self.lines(), self.pattern(), hashes, found);
         } else {
-            found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = self.small_contains(hash));
+            let is_empty = self.items() == 0;
+            found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = !is_empty && self.small_contains(hash));
         }
     }
 
@@ -251,6 +280,7 @@ impl BlockedLayer {
         is_new: bool,
     ) -> bool {
         debug_assert!(sources.clone().all(|source| source.spec() == self.spec()), "layers of different shapes");
+        debug_assert!(!self.is_of_fingerprints(), "see `insert_merged`");
         let bits = sources.clone().map(BlockedLayer::bytes);
         let (changed, set_bits) = combine_bits(self.bytes_mut(), bits, op, is_new);
         self.set_bits = set_bits;
@@ -322,6 +352,9 @@ impl BlockedLayer {
     #[inline]
     fn insert(&mut self, hashes: &[Hash], new: &mut [bool]) {
         debug_assert!(new.len() == hashes.len() && self.room() >= hashes.len() as u64, "room for all items");
+        if self.is_of_fingerprints() {
+            return new.iter_mut().zip(hashes).for_each(|(new, &hash)| *new = self.insert_fingerprint(hash));
+        }
         let pattern = self.pattern();
         self.set_bits += if self.is_of_lines() {
             lines::insert_many(self.bytes_mut().as_chunks_mut().0, pattern, hashes, new)
@@ -340,6 +373,9 @@ impl BlockedLayer {
     /// Returns true if the item may have been inserted, in blocks that are not cache lines.
     #[inline(never)]
     fn small_contains(&self, hash: Hash) -> bool {
+        if self.is_of_fingerprints() {
+            return self.has_fingerprint(hash);
+        }
         let mut positions = hash.probes_below(8 * self.block_bytes() as u64);
         self.blocks_of(hash).all(|(block, probes)| {
             let block = self.bytes()[self.block(block)].view_bits::<Lsb0>();

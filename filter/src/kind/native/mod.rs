@@ -4,28 +4,32 @@
 //! Blocks have the fastest look-ups, but their size must be chosen for a number of items. The table takes all further
 //! items, any number of them, and grows in small steps. Together they keep the error rate: the table uses the part of
 //! it that the blocks leave.
+//!
+//! A filter that grows and was created for few items has fingerprints instead of blocks. When it grows, these move to the
+//! table.
 
 pub(crate) mod blocked_layer;
 mod lines;
 
 use super::{AnyFilter, CreateParams, Insertion, KindFilter};
 use crate::array::{Mover, Stop, try_box};
-use crate::error::{Error, Interrupted};
+use crate::error::{Error, Interrupted, MergeError};
 use crate::hash::{Hash, Hasher};
 use crate::item_count::MergeOp;
 use crate::layer::LayerInfo;
-use crate::memory::{Admit, request};
+use crate::memory::{Admit, request, try_vec};
 use crate::prediction::Prediction;
-use crate::sizing::{BlockShape, either};
+use crate::sizing::either;
 use crate::spec::{Growth, OwnSpec, Parameters};
-use crate::table::{Payload, Position, Sample, Table};
+use crate::table::{Addressing, Payload, Position, Sample, Table};
 use blocked_layer::{BlockedLayer, BlockedSpec};
 
 /// A filter of bits that may grow.
 pub struct NativeFilter {
     pub(crate) layer: BlockedLayer,
     pub(crate) spec: OwnSpec,
-    /// The items that did not fit into the blocks. Boxed, so that filters that have not grown are small.
+    /// The items that did not fit into the blocks, or all if these would have been fingerprints. Boxed, so that filters
+    /// that have not grown are small.
     pub(crate) table: Option<Box<Table>>,
 }
 
@@ -85,8 +89,9 @@ impl NativeFilter {
         new: &mut [bool],
         admit: Admit<'_>,
     ) -> Result<(), Interrupted> {
+        let has_blocks = !self.layer.is_of_fingerprints();
         for (&hash, new) in hashes[handled..].iter().zip(&mut new[handled..]) {
-            *new = !self.layer.contains(hash)
+            *new = !(has_blocks && self.layer.contains(hash))
                 && self.add_to_table(hash, admit).map_err(|error| Interrupted { handled, error })?;
             handled += 1;
         }
@@ -99,28 +104,53 @@ impl NativeFilter {
         if let Some(table) = &mut self.table {
             return table.add(hash, admit);
         }
-        let mut table = self.new_table(admit)?;
+        let mut table = self.new_table(None, admit)?;
         let is_new = table.add(hash, admit)?;
         self.table = Some(table);
+        if self.has_moved() {
+            self.layer.clear();
+        }
         Ok(is_new)
     }
 
+    /// Returns a table with the items of the layer, if these are fingerprints.
     #[cold]
-    fn new_table(&self, admit: Admit<'_>) -> Result<Box<Table>, Error> {
+    fn new_table(&self, like: Option<Addressing>, admit: Admit<'_>) -> Result<Box<Table>, Error> {
         if self.spec.growth == Growth::Fixed {
             return Err(Error::Full);
         }
-        let table = Table::growing(rate_of_table(&self.spec, &self.layer.spec()), Payload::Nothing)?;
+        let mut table = match like {
+            None => Table::growing(rate_of_table(&self.spec, &self.layer.spec()), Payload::Nothing)?,
+            Some(addressing) => Table::new(addressing, Payload::Nothing)?,
+        };
         request((size_of::<Table>() + table.allocated()) as u64, admit)?;
+        if self.layer.is_of_fingerprints() {
+            let mut prefixes = try_vec(self.layer.items() as usize)?;
+            prefixes.extend(self.layer.prefixes());
+            table.add_prefixes(&mut prefixes, self.layer.shape().prefix_bits(), admit)?;
+            table.set_counts(self.layer.count(), self.layer.items());
+        }
         try_box(table)
     }
 
-    /// Returns the union of the filters' tables, or `None` if no filter has one.
+    /// Returns true if the layer had fingerprints, which are in the table now.
+    fn has_moved(&self) -> bool {
+        self.table.is_some() && self.layer.is_of_fingerprints()
+    }
+
+    /// Returns the union of the filters' tables, or `None` if no filter has one. Filters of fingerprints that have not
+    /// grown do so first.
     fn merged_table<'a>(
         filters: impl Iterator<Item = &'a NativeFilter> + Clone,
         admit: Admit<'_>,
     ) -> Result<Option<Box<Table>>, Error> {
-        let tables = filters.filter_map(NativeFilter::table).map(|table| (table, 1));
+        let mut moved = try_vec(filters.clone().count())?;
+        let tables = filters.clone().filter_map(NativeFilter::table);
+        let like = tables.clone().next().map(Table::addressing);
+        for filter in filters.filter(|filter| filter.table.is_none() && filter.layer.is_of_fingerprints()) {
+            moved.push(filter.new_table(like, &mut *admit)?);
+        }
+        let tables = tables.map(|table| (table, 1)).chain(moved.iter().map(|table| (&**table, 1)));
         if tables.clone().next().is_none() {
             return Ok(None);
         }
@@ -141,28 +171,29 @@ impl KindFilter for NativeFilter {
     fn predict(params: &CreateParams, (seed,): (u64,), items: u64) -> Result<Prediction, Error> {
         let (spec, capacity) = (params.own(seed), params.capacity.get());
         let layer = BlockedSpec::new(&spec, capacity)?;
-        let BlockShape { probes, .. } = layer.shape;
         let of_layer = layer.shape.false_positive_rate(items.min(capacity) as f64).min(spec.error_rate.get());
+        let of_blocks = Some(layer.shape).filter(|shape| !shape.is_of_fingerprints());
         let mut prediction = Prediction {
             memory: layer.shape.bytes().saturating_add(size_of::<AnyFilter>() as u64),
             false_positive_rate: of_layer,
             is_estimate: false,
-            probes: probes.into(),
-            shape: Some(layer.shape),
+            probes: of_blocks.map_or(1, |shape| shape.probes.into()),
+            shape: of_blocks,
         };
-        let overflow_items = items.saturating_sub(capacity);
-        if overflow_items == 0 {
+        if items <= capacity {
             return Ok(prediction);
         }
         if spec.growth == Growth::Fixed {
             return Err(Error::Full);
         }
+        let (in_table, of_moved) =
+            if of_blocks.is_some() { (items - capacity, 0) } else { (items, layer.shape.bytes()) };
         let table = Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?;
-        let mut table = Sample::new(table, overflow_items)?;
-        table.fill(overflow_items)?;
+        let mut table = Sample::new(table, in_table)?;
+        table.fill(in_table)?;
         let of_table = table.false_positive_rate();
         let memory = table.allocated().saturating_add(size_of::<Table>() as u64);
-        prediction.memory = prediction.memory.saturating_add(memory);
+        prediction.memory = (prediction.memory - of_moved).saturating_add(memory);
         prediction.false_positive_rate = either(of_layer, of_table);
         prediction.is_estimate = true;
         Ok(prediction)
@@ -182,15 +213,13 @@ impl KindFilter for NativeFilter {
     }
 
     fn try_clone(&self) -> Result<NativeFilter, Error> {
-        let mut copy = self.empty_copy(&mut |_bytes| true)?;
-        copy.layer.merge(std::iter::once(&self.layer), MergeOp::Union, true);
-        copy.table = self.table.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
-        Ok(copy)
+        let table = self.table.as_ref().map(|table| table.try_clone().and_then(try_box)).transpose()?;
+        Ok(NativeFilter { layer: self.layer.try_clone()?, spec: self.spec, table })
     }
 
     fn capacity(&self) -> u64 {
-        let of_table = self.table().map_or(0, Table::quotients);
-        self.layer_capacity().saturating_add(of_table)
+        let of_layer = if self.has_moved() { 0 } else { self.layer_capacity() };
+        of_layer.saturating_add(self.table().map_or(0, Table::quotients))
     }
 
     fn items(&self) -> u64 {
@@ -217,7 +246,7 @@ impl KindFilter for NativeFilter {
     }
 
     fn num_layers(&self) -> usize {
-        1 + usize::from(self.table.is_some())
+        1 + usize::from(self.table.is_some() && !self.has_moved())
     }
 
     fn layers(&self) -> Box<dyn Iterator<Item = LayerInfo> + '_> {
@@ -225,7 +254,7 @@ impl KindFilter for NativeFilter {
         let table = self
             .table()
             .map(|table| LayerInfo::of_table(table, capacity_of(table), rate_of_table(&self.spec, &self.layer.spec())));
-        Box::new(std::iter::once(layer).chain(table))
+        Box::new((!self.has_moved()).then_some(layer).into_iter().chain(table))
     }
 
     fn fill(&self) -> f64 {
@@ -280,15 +309,41 @@ impl KindFilter for NativeFilter {
             && tables.is_none_or(|(one, other)| one.addressing() == other.addressing())
     }
 
+    /// Returns an error if the filter has grown.
+    fn check_intersection(&self) -> Result<(), MergeError> {
+        if self.table.is_some() { Err(MergeError::IntersectedLayers) } else { Ok(()) }
+    }
+
     fn merged(sources: &[(&NativeFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<NativeFilter, Error> {
+        let filters = sources.iter().map(|(source, _)| *source);
+        let layers = filters.clone().map(|filter| &filter.layer);
         let (first, _) = sources.first().ok_or(Error::OutOfMemory)?;
         let mut merged = first.empty_copy(&mut *admit)?;
-        merged.table = NativeFilter::merged_table(sources.iter().map(|(source, _)| *source), admit)?;
-        merged.layer.merge(sources.iter().map(|(source, _)| &source.layer), op, true);
+        if !first.layer.is_of_fingerprints() {
+            merged.table = NativeFilter::merged_table(filters, admit)?;
+            merged.layer.merge(layers, op, true);
+        } else if filters.clone().any(|filter| filter.table.is_some()) || !merged.layer.insert_merged(layers, op) {
+            merged.table = NativeFilter::merged_table(filters, admit)?;
+            merged.layer.clear();
+        }
         Ok(merged)
     }
 
     fn merge(&mut self, sources: &[(&NativeFilter, u64)], op: MergeOp, admit: Admit<'_>) -> Result<bool, Error> {
+        if self.layer.is_of_fingerprints() {
+            let mut all = try_vec(1 + sources.len())?;
+            all.push((&*self, 1));
+            all.extend_from_slice(sources);
+            let merged = NativeFilter::merged(&all, op, admit)?;
+            let changed = match merged.table().zip(self.table()) {
+                Some((merged, own)) => !merged.holds_the_same(own)?,
+                None => merged.table.is_some() || merged.items() != self.items(),
+            };
+            if changed {
+                *self = merged;
+            }
+            return Ok(changed);
+        }
         let mut changed = false;
         if sources.iter().any(|(source, _)| source.table.is_some()) {
             let all = std::iter::once(&*self).chain(sources.iter().map(|(source, _)| *source));

@@ -146,7 +146,9 @@ impl Forgery {
         };
         let mut starts = [0, END].into_iter();
         if let AnyFilter::Native(native) = filter.by_kind() {
-            let end = native.layer().bytes().len() as u64;
+            let shape = native.layer().shape();
+            // The last word of fingerprints is stored beside the others.
+            let end = shape.bytes() + if shape.is_of_fingerprints() { 8 } else { 0 };
             let tag = tags.next()?;
             if let Some(bits) = self.bits.first() {
                 let mut bits = bits.clone();
