@@ -6,6 +6,7 @@ use std::time::Duration;
 use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec;
 use testkit::clock::{SECOND, stopped, time_at, with_clock};
+use testkit::command::item;
 use testkit::filter_model::FilterModel;
 use testkit::info::digest_of;
 use testkit::replication::wait_for_replica;
@@ -14,6 +15,11 @@ use testkit::wire::{Reply, Wire};
 use testkit::{Server, Setup, run};
 
 use crate::replication::pair;
+
+/// The example for the crate `redis`.
+#[path = "../../examples/live_copy.rs"]
+#[expect(dead_code, unreachable_pub, reason = "it is a program")]
+mod live_copy;
 
 const GONE: &str = "ERR changes are gone: copy the filter again";
 const HASH: usize = 16;
@@ -331,4 +337,22 @@ fn many_filters_are_followed_at_the_same_time() {
         assert_eq!(hashes.bytes().len(), 2 * HASH, "{number}");
     }
     assert_ne!(digest_of(&mut client, "key2"), digest_of(&mut client, "key4"));
+}
+
+#[test]
+fn the_example_for_rust_follows_a_filter() {
+    let server = Setup::oxbloom().start();
+    let (mut client, mut writer) = (server.connect(), server.connect());
+    for reserve in FILTERS {
+        run(&mut writer, reserve).unwrap();
+        let mut model = FilterModel::new("key");
+        model.add(&mut writer, 0..2000);
+        let mut copy = live_copy::LiveCopy::start(&mut client, "key").unwrap();
+        model.add(&mut writer, 2000..5000);
+        copy.poll(&mut client, "key").unwrap();
+        assert!(model.items.iter().all(|&number| copy.filter.contains(item(number))), "{reserve}");
+        run(&mut writer, "DEL key").unwrap();
+        let error = copy.poll(&mut client, "key").unwrap_err();
+        assert!(error.to_string().contains("not found"), "{error}");
+    }
 }

@@ -269,7 +269,7 @@ pub trait Contained: Sized {
 pub trait KindFilter: Contained {
     /// True if filters count how often they contain each item, and can remove items.
     const COUNTS: bool = false;
-    /// True if [copies](crate::following) can follow filters of this kind.
+    /// True if [copies](crate::Filter::insert_changes) can follow filters of this kind.
     const CAN_BE_FOLLOWED: bool = false;
     /// The reason if filters of this kind cannot be merged. Others implement all methods about merges.
     const UNMERGED: Option<MergeError> = None;
@@ -346,7 +346,7 @@ pub trait KindFilter: Contained {
         Err(Error::NotCounting)
     }
 
-    /// Counts a new item whose bits or entry the filter already has: see [`following`](crate::following).
+    /// Counts a new item whose bits or entry the filter already has: see [`Filter::insert_changes`](crate::Filter::insert_changes).
     fn count_known(&mut self) {}
 
     /// Folds the filter: see [`Filter::fold`](crate::Filter::fold).
