@@ -346,7 +346,8 @@ pub trait KindFilter: Contained {
         Err(Error::NotCounting)
     }
 
-    /// Counts a new item whose bits or entry the filter already has: see [`Filter::insert_changes`](crate::Filter::insert_changes).
+    /// Counts a new item whose bits or entry the filter already has: see
+    /// [`Filter::insert_changes`](crate::Filter::insert_changes).
     fn count_known(&mut self) {}
 
     /// Folds the filter: see [`Filter::fold`](crate::Filter::fold).
