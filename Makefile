@@ -242,6 +242,9 @@ bench: build $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and f
 bench-scrapy: wheel-in-python ## Compare dupefilters for Scrapy: takes five minutes (half a minute with QUICK=1)
 	PYTHONPATH=tests/clients $(TARGET)/python/bin/python python/benchmarks/dupefilters.py
 
+bench-following: wheel-in-python ## Measure live copies of a filter: takes half a minute
+	$(TARGET)/python/bin/python python/benchmarks/following.py
+
 bench-python: wheel-in-python ## Compare Bloom filters in a Python process: takes twenty minutes (two with QUICK=1)
 	$(TARGET)/python/bin/pip install -q -r python/benchmarks/requirements.txt
 	PYTHONPATH=tests/clients $(TARGET)/python/bin/python python/benchmarks/filters.py

@@ -19,6 +19,11 @@ impl Command {
         self.writes && self.key_flags != REMOVES
     }
 
+    /// Returns true if the reply has the seed, which is random.
+    pub(crate) fn has_seed_in_reply(&self) -> bool {
+        matches!(self.name, "bf.scandump" | "cf.scandump" | "bf.changes")
+    }
+
     /// Returns true if the command may name further keys, which it reads.
     pub(crate) fn may_name_others(&self) -> bool {
         matches!(self.name, "bf.reserve" | "bf.merge")
