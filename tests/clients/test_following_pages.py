@@ -75,7 +75,7 @@ OTHERS = {
 }
 # The languages that a reader follows, and the pages with code for node-redis.
 LANGUAGES = {"sh", "console", "python"}
-JAVASCRIPT = {"README.md", "docs/clients.md"}
+JAVASCRIPT = {"README.md", "docs/clients.md", "docs/live-copies.md"}
 PAGES = {
     str(page.relative_to(ROOT)): page.read_text()
     for folder in (".", "benches/comparison", "docs", "docs/commands", "filter", "python")
