@@ -73,6 +73,8 @@ fn each_request_for_memory_may_fail_and_then_nothing_has_changed() {
             (2, lines("BF.ADDPACKED wide LINES", 100_000..400_000)),
             (either(3, 2), lines("BF.ADDPACKED wide LINES", 130_000..430_000)),
             (1, lines("BF.EXISTSPACKED wide LINES", 0..300_000)),
+            // The last changes of the filter, from now on.
+            (1, split("BF.CHANGES grown")),
         ];
         commands.extend([(3, split("BF.MERGE new 1 grown")), (either(1, 2), split("BF.MERGE single 1 grown"))]);
         commands.retain(|(_, command)| is_mergeable(layout) || command[0] != b"BF.MERGE");
