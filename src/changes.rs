@@ -42,7 +42,7 @@ impl Cursor {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}-{:x}", self.epoch, self.position)
+        write!(f, "{:016x}-{:x}", self.epoch, self.position)
     }
 }
 
