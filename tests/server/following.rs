@@ -9,6 +9,7 @@ use testkit::clock::{SECOND, stopped, time_at, with_clock};
 use testkit::command::item;
 use testkit::filter_model::FilterModel;
 use testkit::info::digest_of;
+use testkit::persistence::wait_for_bgsave;
 use testkit::replication::wait_for_replica;
 use testkit::server::{server_version, wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
@@ -184,7 +185,8 @@ fn a_cursor_of_another_server_is_rejected() {
     of_replica.check();
     follower.wire = Wire::resp2(&pair.replica);
     assert!(follower.is_refused());
-    // The same server, after it was killed.
+    // The same server, after it was killed. The save for the replica may still be running.
+    wait_for_bgsave(&mut client);
     run(&mut client, "SAVE").unwrap();
     let restarted = with_debug(Setup::oxbloom()).on(pair.master.kill()).start();
     follower.wire = Wire::resp2(&restarted);
