@@ -14,14 +14,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Generator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from oxbloom._clients import require_client
 from oxbloom._oxbloom import BloomFilter
+from oxbloom._sharded.commands import Conversation
 from oxbloom._sharded.errors import FilterError, KeyTakenError, ModuleMissingError
-from oxbloom._sharded.exchange import Command, exchange, exchange_async, prefixed
+from oxbloom._sharded.exchange import Command
+from oxbloom._sharded.filter import run, run_async
 
 if TYPE_CHECKING:
     from oxbloom._oxbloom import _Items
@@ -65,7 +65,7 @@ class Follower:
     def _empty() -> BloomFilter:
         return BloomFilter(1, 0.5)
 
-    def round(self) -> Generator[list[Command], list[Any], None]:
+    def round(self) -> Conversation[None]:
         """Asks for all changes. Copies the filter first if need be."""
         for last in (False,) * (PASSES - 1) + (True,):
             now = time.time(), time.monotonic()
@@ -88,7 +88,7 @@ class Follower:
                 self.synced_at, self.synced = now
                 return
 
-    def _copy(self) -> Generator[list[Command], list[Any], None]:
+    def _copy(self) -> Conversation[None]:
         [reply] = yield [("BF.CHANGES", self.key)]
         if _says(reply, "not found"):
             self.changes += len(self.copy)
@@ -146,9 +146,6 @@ class Follower:
             raise reply
         return reply
 
-    def prefixed(self, commands: list[Command]) -> list[Command]:
-        return [prefixed(self.prefix, command) for command in commands]
-
     def ended(self, error: Exception | None) -> None:
         """Records how a round ended."""
         self.error = error
@@ -163,20 +160,10 @@ class Follower:
         )
 
     def ask(self) -> None:
-        conversation = self.round()
-        replies = None
-        with suppress(StopIteration):
-            while True:
-                commands = conversation.send(replies)  # type: ignore[arg-type]
-                replies = exchange(self.client, self.prefixed(commands))
+        run(self.client, self.round(), self.prefix)
 
     async def ask_async(self) -> None:
-        conversation = self.round()
-        replies = None
-        with suppress(StopIteration):
-            while True:
-                commands = conversation.send(replies)  # type: ignore[arg-type]
-                replies = await exchange_async(self.client, self.prefixed(commands))
+        await run_async(self.client, self.round(), self.prefix)
 
 
 def _says(reply: object, words: str) -> bool:
