@@ -153,11 +153,9 @@ class Follower:
 
     def wait(self, interval: float) -> float:
         """Returns the time until the next round, in seconds."""
-        return (
-            max(interval, min(interval * 2**self.failures, LONGEST_WAIT))
-            if self.failures
-            else interval
-        )
+        # Without a limit, a thousand doublings would overflow.
+        doubled = interval * 2.0 ** min(self.failures, 60)
+        return max(interval, min(doubled, LONGEST_WAIT))
 
     def ask(self) -> None:
         run(self.client, self.round(), self.prefix)

@@ -23,6 +23,7 @@ from oxbloom import (
     ModuleMissingError,
     StaleCopyError,
 )
+from oxbloom._live import Follower
 from servers import HOST, OXBLOOM, Server, running, wait_until
 
 RESERVATIONS = [
@@ -36,6 +37,17 @@ RESERVATIONS = [
 def reserve(client: Any, *options: Any) -> None:
     client.execute_command("DEL", "seen")
     client.execute_command("BF.RESERVE", "seen", *options)
+
+
+def test_the_pause_after_failures_has_a_limit(server: Server):
+    follower = Follower(server.client, "seen")
+    pauses = []
+    for _ in range(5000):
+        pauses.append(follower.wait(0.1))
+        follower.ended(OSError())
+    assert pauses[:3] == [0.1, 0.2, 0.4]
+    assert pauses[-1] == 5
+    assert follower.wait(60) == 60
 
 
 def add(client: Any, numbers: range) -> None:
