@@ -128,7 +128,7 @@ pub(super) fn move_down(bytes: &mut [u8], bits: Range<usize>, width: u32, field:
     // The field is moved down with the bits, from the place after them.
     let used = inside.count_ones();
     let with_field = top & inside | field.checked_shl(used).unwrap_or(0);
-    // Four words at a time, of which the compiler makes a vector, up to the last four, which may overlap the others.
+    // The compiler makes a vector of four words. The last four may overlap those before them.
     if let Some(&before_last) = words[..last].last_chunk::<4>() {
         let mut index = 0;
         while index + 4 < last

@@ -298,7 +298,7 @@ fn a_forged_chunk_of_fingerprints_is_rejected_or_makes_a_sound_filter() {
             let forged = Chunk { offset: cursor - chunk::FIRST_CHUNK_CURSOR - content.len() as u64, bits: content };
             let mut copy = built(&codec::encode_header(&filter).unwrap()).unwrap();
             let loaded = model::load(&mut copy, cursor, &forged.sealed(&filter));
-            // What is accepted is written again as it was read.
+            // A filter that accepts a chunk writes the same chunk.
             let expected = if loaded.is_ok() { content.to_vec() } else { Vec::new() };
             let again = if copy.is_empty() { Vec::new() } else { fingerprints(&copy).1 };
             assert!(again == expected, "{capacity}, {items}: {why}");
