@@ -5,6 +5,10 @@
 //! uses nothing else of an item. The chunks are read later than the header, so they may have some of the items already.
 //! Each of them was new on the server, and is counted there. So a copy counts it, too, and grows at the same item.
 //!
+//! A server that lacks memory may split a segment of a table before its copy does. The copy then stores a new item in at
+//! most as many bits as the server, since fingerprints get shorter by at most one bit a level. So it finds all that the
+//! server finds, also the false positives, which are not sent.
+//!
 //! Only additions may change the filter. What else changes it (a merge, a removal, the time) is not among the changes.
 
 use crate::codec::{self, Header, Origin};

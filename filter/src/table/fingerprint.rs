@@ -73,7 +73,8 @@ impl FingerprintLengths {
         [self.shortest, self.longer_below]
     }
 
-    /// Returns the length of new fingerprints at a level. It decreases by at most one bit per level.
+    /// Returns the length of new fingerprints at a level. It decreases by at most one bit per level, so that a table whose
+    /// segments are divided further never matches more: see `following.rs`.
     pub(super) fn at(self, level: u32) -> u32 {
         let flat = u32::from(self.shortest) + u32::from(level < self.longer_below.into());
         let longer = SMALL.saturating_sub(level) + level.saturating_sub(LARGE).div_ceil(2);

@@ -1,12 +1,14 @@
 //! Copies that follow filters: while the filter is written to, its chunks are copied, and then the hashes of its new
 //! items are inserted into the copy.
 
+use models::random::Random;
 use oxbloom_filter::internals::codec::{encode_header, next_chunk};
-use oxbloom_filter::internals::{ErrorRate, Growth, KindParams, Window};
+use oxbloom_filter::internals::{ErrorRate, Growth, KindParams, Payload, Table, Window};
 use oxbloom_filter::{DecodeError, Error, Filter};
 use proptest::prelude::*;
 
 use crate::model::{CLASSIC, by, create, item, params_of, whole};
+use crate::table::hash_from;
 
 fn valkey() -> KindParams {
     KindParams::Valkey { seed: [7; 32], tightening: ErrorRate::new(0.5).unwrap() }
@@ -81,6 +83,37 @@ proptest! {
         let kind = [KindParams::Native { seed }, CLASSIC, valkey()][kind];
         original(kind, 0.1f64.powf(exponent), capacity, by(2), items).check_followed(added, &rounds);
     }
+}
+
+/// A server that lacks memory may split a segment, and then fail to split it again for an item. Until the next item, a
+/// copy or a replica has the whole segment. They must find even the false positives of the server, which it does not send.
+#[test]
+fn what_a_server_without_memory_finds_is_found_in_its_copies() {
+    let mut differ = 0;
+    for seed in 0..60 {
+        let mut random = Random(seed);
+        let rate = [0.9, 0.5, 0.2, 0.01][seed as usize % 4];
+        let mut server = Table::growing(rate, Payload::Nothing).unwrap();
+        let mut copy = Table::growing(rate, Payload::Nothing).unwrap();
+        let mut present = Vec::new();
+        // The first hashes begin alike, so that after a split, all entries of a segment are in one half of it.
+        let (alike, prefix) = (2048 + random.below(3000), random.below(16));
+        for number in 0..8000 {
+            let hash = hash_from(prefix, if number < alike { 4 } else { 0 }, number);
+            match server.add(hash, &mut |_bytes| random.chance(60)) {
+                Ok(is_new) => {
+                    present.push(hash);
+                    if is_new {
+                        copy.add(hash, &mut |_bytes| true).unwrap();
+                    }
+                }
+                // Too many hashes are alike, or there is no memory.
+                Err(_) => differ += usize::from(server.quotients() != copy.quotients()),
+            }
+        }
+        assert!(present.iter().all(|&hash| copy.contains(hash)), "{seed}: a false negative");
+    }
+    assert!(differ > 20, "{differ}");
 }
 
 #[test]
