@@ -1,7 +1,10 @@
 """Notices writes to a key while it is read in many steps: a header can come back to what it was."""
 
+import time
 from types import TracebackType
 from typing import Any, Self
+
+PAUSES = (0.0, 0.1, 0.4, 1.6)  # seconds between attempts to watch a key whose slot moves
 
 
 class Watch:
@@ -12,6 +15,19 @@ class Watch:
     """
 
     def __init__(self, client: Any, key: bytes) -> None:
+        for pause in (*PAUSES, None):
+            try:
+                self._watch(client, key)
+                return
+            except Exception as error:  # the client's library has its own class of errors
+                is_elsewhere = type(error).__name__ in ("MovedError", "AskError")
+                if pause is None or not is_elsewhere:
+                    raise
+            # The client follows the redirection of an ordinary command, and so learns where the key is.
+            client.execute_command("EXISTS", key)
+            time.sleep(pause)
+
+    def _watch(self, client: Any, key: bytes) -> None:
         if hasattr(client, "get_node_from_key"):  # a cluster
             node = client.get_node_from_key(key)
             # valkey-py has another name for it than redis-py.

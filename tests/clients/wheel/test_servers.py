@@ -1,16 +1,19 @@
 """Filters are saved to keys of servers, and loaded from keys, in chunks."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 import redis
+import redis.cluster
 import valkey
-from cluster import running_node
+import valkey.cluster
+from cluster import Cluster, running_node
 from kinds import KINDS, ODD_KEYS, filled
 from oxbloom import BloomFilter
 from oxbloom._slots import beside, hash_slot
 from redis.crc import key_slot
-from servers import Server
+from servers import HOST, Server
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -99,6 +102,25 @@ def test_a_failed_save_leaves_nothing(server: Server):
     with pytest.raises(OSError, match="enough"):
         filled("native")[0].save_to(server.client, "key", progress=fail)
     assert server.client.dbsize() == 0
+
+
+@pytest.mark.parametrize("kind", [redis.cluster.RedisCluster, valkey.cluster.ValkeyCluster])
+def test_a_filter_is_loaded_from_wherever_its_slot_has_moved(cluster: Cluster, kind: type):
+    cluster.clear()
+    filter, _ = filled("grown")
+    with kind(HOST, cluster.alive()[0].port) as client:
+        filter.save_to(client, "key")
+        cluster.shuffle(["key"])
+        assert BloomFilter.load_from(client, "key").dump() == filter.dump()
+        # The key has moved already, but the slot has not.
+        source = cluster.primary_of("key")
+        other = next(each for each in cluster.primaries() if each is not source)
+        cluster.open_slot("key", other)
+        cluster.move_keys("key", other)
+        end = threading.Timer(0.2, cluster.close_slot, ("key", other))
+        end.start()
+        assert BloomFilter.load_from(client, "key").dump() == filter.dump()
+        end.join()
 
 
 def test_keys_without_a_filter_are_not_loaded(server: Server):
