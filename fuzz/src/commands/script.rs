@@ -10,7 +10,7 @@ use crate::decoding::parts::sealed;
 use crate::input::{Reader, item};
 use crate::server::Words;
 
-/// The arguments that bytes below [`ITEM`] stand for. Append new ones at the end, so that the corpus keeps its meaning.
+/// The arguments that bytes below [`ITEM`] and from [`MORE_WORDS`] on stand for. Append new ones at the end, so that the corpus keeps its meaning.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "BF.RESERVE", "BF.ADD", "BF.MADD", "BF.INSERT", "BF.EXISTS", "BF.MEXISTS", "BF.DEL", "BF.MDEL", "BF.COUNT", "BF.MCOUNT",
@@ -30,11 +30,16 @@ const WORDS: &[&str] = &[
     "CF.RESERVE", "CF.ADD", "CF.ADDNX", "CF.INSERT", "CF.INSERTNX", "CF.EXISTS", "CF.MEXISTS", "CF.COUNT", "CF.DEL",
     "CF.INFO", "CF.DEBUG", "CF.COMPACT", "CF.CONVERT", "CF.SCANDUMP", "CF.LOADCHUNK", "BUCKETSIZE", "MAXITERATIONS",
     "BF.LOAD", "valkey", "TIGHTENING", "VALIDATESCALETO", "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345", "dialect", "valkey-bloom",
-    "ROLLING",
+    "ROLLING", "BF.CHANGES", "SINCE",
 ];
 
 /// Bytes from here on are items.
 const ITEM: u8 = 0x80;
+
+/// Bytes from here on are the [`WORDS`] for which no byte below [`ITEM`] is left.
+const MORE_WORDS: u8 = 0xDE;
+
+const _: () = assert!(WORDS.len() == (ITEM + (LITERAL - MORE_WORDS)) as usize);
 
 /// The code for a literal: its length and its bytes follow.
 const LITERAL: u8 = 0xE0;
@@ -131,8 +136,9 @@ impl Script<'_> {
                 NUMBER => words.push(self.rest.u64()?.cast_signed().to_string().into_bytes()),
                 FRACTION => words.push(f64::from_bits(self.rest.u64()?).to_string().into_bytes()),
                 byte @ SMALL_NUMBER.. => words.push((byte - SMALL_NUMBER).to_string().into_bytes()),
+                byte @ MORE_WORDS.. => words.push(WORDS[usize::from(byte - MORE_WORDS + ITEM)].as_bytes().to_vec()),
                 byte @ ITEM.. => words.push(item((byte - ITEM).into())),
-                byte => words.push(WORDS[usize::from(byte) % WORDS.len()].as_bytes().to_vec()),
+                byte => words.push(WORDS[usize::from(byte)].as_bytes().to_vec()),
             }
         }
         Some(words)

@@ -5,13 +5,14 @@ use std::sync::Once;
 
 use models::counting::CountingModel;
 use models::keyspace::KeyspaceModel;
+use oxbloom_filter::Filter;
 use oxbloom_filter::internals::codec::{HEADER_CURSOR, Header, Origin};
 use redis_module::raw;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::commands::items::{items_of, unpacked};
 use crate::commands::script::{EVICTS, FROM_MASTER, FULL, LOADS, OUT_OF_MEMORY, RESP3, Script};
-use crate::decoding::copies::MEMORY_LIMIT;
+use crate::decoding::copies::{MEMORY_LIMIT, whole};
 use crate::decoding::file::{CUCKOO_FILES, VALKEY_FILE};
 use crate::input::Reader;
 use crate::server::{
@@ -33,6 +34,15 @@ pub(crate) fn run(commands: &[u8], data: Vec<u8>) {
     static LOADED: Once = Once::new();
     LOADED.call_once(|| load(Age::New, Words::new()).expect("sound arguments"));
     Session::default().run(&mut Script { rest: Reader(commands), cursor: b"0".to_vec(), data });
+}
+
+/// Returns a copy of a filter of the server, from its header and its chunks.
+fn copied(key: &[u8], header: &[u8]) -> Filter {
+    let mut copy = Filter::from_header(header).expect("a header");
+    for (cursor, chunk) in whole(&server::copy_of(SERVER, key).expect("a filter")).into_iter().skip(1) {
+        copy.load_chunk(cursor, &chunk).expect("a chunk");
+    }
+    copy
 }
 
 /// Loads the module with these arguments.
@@ -57,6 +67,8 @@ struct Session {
     model: KeyspaceModel<Vec<u8>>,
     /// The digests of the server's filters at the last check.
     digests: BTreeMap<Vec<u8>, u64>,
+    /// Copies that follow the server's filters, with their cursors.
+    copies: BTreeMap<Vec<u8>, (Filter, Vec<u8>)>,
 }
 
 impl Session {
@@ -147,9 +159,18 @@ impl Session {
                 assert!(outcome.signalled.contains(*key) && !outcome.replicated.is_empty(), "{words:?}");
             }
         }
-        if let [Reply::Integer(cursor), Reply::Bulk(data)] = outcome.reply.elements() {
-            script.cursor = cursor.to_string().into_bytes();
-            script.data.clone_from(data);
+        match outcome.reply.elements() {
+            [Reply::Integer(cursor), Reply::Bulk(data)] => {
+                script.cursor = cursor.to_string().into_bytes();
+                script.data.clone_from(data);
+            }
+            [Reply::Bulk(cursor), Reply::Bulk(data)] if name == b"bf.changes" => {
+                script.cursor.clone_from(cursor);
+                if let [_, key] = &words[..] {
+                    self.copies.insert(key.clone(), (copied(key, data), cursor.clone()));
+                }
+            }
+            _ => {}
         }
         let is_from_master = circumstances.flags & raw::REDISMODULE_CTX_FLAGS_REPLICATED != 0;
         self.follow(name, words, &outcome, had_filter, is_from_master);
@@ -158,8 +179,22 @@ impl Session {
         }
     }
 
+    /// Inserts what became new in a filter into its copy, which must then be equal. Drops the copy if the server says so.
+    fn poll(&mut self, key: &[u8]) {
+        let Some((mut copy, cursor)) = self.copies.remove(key) else { return };
+        let words = [b"BF.CHANGES", key, b"SINCE", &cursor, b"COUNT", b"65536"].map(<[u8]>::to_vec);
+        let outcome = server::run(SERVER, &words, Circumstances::default()).expect("a command of the module");
+        if let [Reply::Bulk(cursor), Reply::Bulk(changes)] = outcome.reply.elements() {
+            copy.insert_changes(changes).expect("changes that fit");
+            let original = server::copy_of(SERVER, key).expect("a filter that is followed");
+            assert!(whole(&copy) == whole(&original), "the copy of {key:?} differs");
+            self.copies.insert(key.to_vec(), (copy, cursor.clone()));
+        }
+    }
+
     /// Reads the digest of a key's filter, which must be the same on the follower. Returns true if it changed.
     fn look(&mut self, key: &[u8]) -> bool {
+        self.poll(key);
         let digest = server::digest(SERVER, key);
         assert!(digest == server::digest(FOLLOWER, key), "{key:?} differs on the follower");
         match digest.map(|digest| xxh3_64(&digest)) {

@@ -62,11 +62,16 @@ pub(crate) fn digest(instance: usize, key: &[u8]) -> Option<Vec<u8>> {
     Some(digest)
 }
 
+/// Returns a copy of a filter, or `None` if there is no filter.
+pub(crate) fn copy_of(instance: usize, key: &[u8]) -> Option<Filter> {
+    let (_, value, _) = module_value(instance, key)?;
+    // SAFETY: all values of the module's types are filters, and nothing changes this one now.
+    Some(unsafe { &*value.cast::<Filter>() }.try_clone().expect("little memory"))
+}
+
 /// Returns the bytes that a filter would allocate to add items; 0 if there is no filter.
 pub(crate) fn growth(instance: usize, key: &[u8], items: &[Vec<u8>]) -> u64 {
-    let Some((_, value, _)) = module_value(instance, key) else { return 0 };
-    // SAFETY: all values of the module's types are filters, and nothing changes this one now.
-    let mut copy = unsafe { &*value.cast::<Filter>() }.try_clone().expect("little memory");
+    let Some(mut copy) = copy_of(instance, key) else { return 0 };
     let hashes: Vec<_> = items.iter().map(|item| copy.hash(item)).collect();
     let mut wanted = 0u64;
     // An error is ignored: the filter may also be full.

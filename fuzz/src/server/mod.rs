@@ -48,7 +48,7 @@ use strings::Strings;
 pub(crate) use configuration::{configure, configured};
 pub(crate) use information::check_figures;
 pub(crate) use keys::{
-    CLASSIC, CUCKOO, NATIVE, NATIVE_CUCKOO, VALKEY, copy, data_type, delete, delete_expired, digest, expire,
+    CLASSIC, CUCKOO, NATIVE, NATIVE_CUCKOO, VALKEY, copy, copy_of, data_type, delete, delete_expired, digest, expire,
     expire_time, flush, growth, is_cuckoo, keys, rename, rolls, set_clock, set_expire_time, set_text,
 };
 pub(crate) use memory::defragment;
