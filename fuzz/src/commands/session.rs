@@ -215,6 +215,8 @@ impl Session {
         let numbers = if name.ends_with(b"packed") { unpacked(reply, items.len()) } else { reply.integers() };
         match name {
             b"bf.reserve" | b"cf.reserve" => self.model.create(key),
+            // A master replicates it only if it created the filter.
+            b"bf.insert" if is_from_master && items.is_empty() => self.model.create(key),
             b"cf.add" | b"cf.addnx" | b"cf.insert" | b"cf.insertnx" => {
                 let filter = self.model.get_or_create(key);
                 for (item, stored) in items.iter().zip(numbers) {

@@ -35,7 +35,8 @@ pub(super) fn is_our_insert(args: Args) -> bool {
     const VALKEY_OPTIONS: [&str; 3] = ["TIGHTENING", "SEED", "VALIDATESCALETO"];
     let is_items = |arg: &Arg| arg.bytes().first().is_some_and(|letter| letter.eq_ignore_ascii_case(&b'i'));
     let mut options = args.from(2).iter().take_while(|arg| !is_items(arg));
-    args.at(2).is("AT") || options.any(|arg| VALKEY_OPTIONS.into_iter().any(|option| arg.is(option)))
+    args.from(2).up_to(1).iter().any(|arg| arg.is("AT"))
+        || options.any(|arg| VALKEY_OPTIONS.into_iter().any(|option| arg.is(option)))
 }
 
 /// Parses `BF.RESERVE key error_rate capacity …`. As in RedisBloom, unknown arguments are ignored, and the key is also
