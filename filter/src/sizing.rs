@@ -80,8 +80,15 @@ pub const LAYER_SHARE: f64 = 0.75;
 /// The fraction of the error rate that fingerprints of the first items may use. The table has the rest.
 const FINGERPRINTS_SHARE: f64 = 0.4;
 
-/// The maximum number of words that fingerprints take beside the last one. With more, an insertion moves too many bits.
+/// The fraction of the error rate that fingerprints should use. With less, the table would not take much less.
+const GOOD_FINGERPRINTS_SHARE: f64 = 0.05;
+
+/// The maximum number of words that fingerprints take beside the last ones. With more, an insertion moves too many bits.
 const MAX_FINGERPRINT_WORDS: u64 = 128;
+const _: () = assert!(MAX_FINGERPRINT_WORDS * WORD_BITS <= u16::MAX as u64, "a layer stores their number in 16 bits");
+
+/// The number of words of fingerprints that are stored beside the others.
+pub const LAST_WORDS: u64 = 2;
 
 /// The shape of a layer of blocks. An item sets `probes` bits, spread over `blocks_per_item` of the `blocks` blocks.
 ///
@@ -157,16 +164,20 @@ impl BlockShape {
         in_budget.or_else(|| targets[1].over_budget(max))
     }
 
-    /// Returns the shape of the shortest fingerprints of the first `capacity` items of a filter with this error rate, or
-    /// `None` if the items are too many, or the fingerprints too long.
+    /// Returns the shape of fingerprints of the first `capacity` items of a filter with this error rate, in at most
+    /// `max_bytes` bytes, or `None` if the items are too many, or the fingerprints too long. They are as long as fit, but
+    /// no longer than is good.
     ///
-    /// A hundred items at 1 % take the 128 bytes that a block of bits would take, but 0.31 % of all hashes match, and
-    /// not 0.75 %. They move to the table when the filter grows, whose own fingerprints then need a bit and a half less.
-    pub fn of_fingerprints(capacity: u64, rate: f64) -> Option<BlockShape> {
+    /// A hundred items at 1 % take the 128 bytes that a block of bits would take, but 0.15 % of all hashes match, and
+    /// not 0.75 %. They move to the table when the filter grows, whose own fingerprints then need almost two bits less.
+    pub fn of_fingerprints(capacity: u64, rate: f64, max_bytes: u64) -> Option<BlockShape> {
         let shapes =
             (1..u64::BITS as u8).map(|probes| BlockShape { blocks: capacity, words: 0, blocks_per_item: 1, probes });
-        let mut sound = shapes.filter(BlockShape::is_sound);
-        sound.find(|shape| shape.false_positive_rate(capacity as f64) <= FINGERPRINTS_SHARE * rate)
+        let share = |shape: &BlockShape| shape.false_positive_rate(capacity as f64) / rate;
+        let mut fitting =
+            shapes.filter(|shape| shape.is_sound() && shape.bytes() <= max_bytes && share(shape) <= FINGERPRINTS_SHARE);
+        let good = fitting.clone().find(|shape| share(shape) <= GOOD_FINGERPRINTS_SHARE);
+        good.or_else(|| fitting.next_back())
     }
 
     /// Returns true if a layer of this shape has fingerprints instead of blocks.
@@ -225,11 +236,11 @@ impl BlockShape {
         self.bits() / 8
     }
 
-    /// Returns the bits of all blocks. The last word of fingerprints is stored beside them, and does not count.
+    /// Returns the bits of all blocks. The last words of fingerprints are stored beside them, and do not count.
     pub fn bits(&self) -> u64 {
         if self.is_of_fingerprints() {
             let bits = self.upper_bits() + self.blocks * u64::from(self.probes);
-            return (bits.max(WORD_BITS + 1) - WORD_BITS).next_multiple_of(WORD_BITS);
+            return bits.saturating_sub(LAST_WORDS * WORD_BITS).max(1).next_multiple_of(WORD_BITS);
         }
         self.blocks * self.bits_per_block()
     }

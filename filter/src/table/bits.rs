@@ -44,13 +44,13 @@ pub(super) fn set_field(bytes: &mut [u8], at: usize, width: u32, value: u64) {
 
 /// Returns a word with the `width` lowest bits set, for widths from 0 to 63.
 #[inline(always)]
-pub(super) fn low_bits(width: u32) -> u64 {
+pub(crate) fn low_bits(width: u32) -> u64 {
     (1 << width) - 1
 }
 
 /// Returns a word with the `width` lowest bits set, for widths from 1 to 64.
 #[inline(always)]
-pub(super) fn low_bits_up_to_64(width: u32) -> u64 {
+pub(crate) fn low_bits_up_to_64(width: u32) -> u64 {
     u64::MAX >> (u64::BITS - width)
 }
 

@@ -8,9 +8,13 @@
 //!
 //! The sum must stay below the requested rate however far the table grows. A level whose fingerprints have a bit less
 //! takes twice as much of the rate, so the shortest belong to the sizes that matter most: most tables that take much
-//! memory have between `2^14` and `2^22` quotients. At these levels, fingerprints have the shortest length, and below
-//! some level one bit more. Two levels above add a bit. Each level below adds a bit. At 1 %, fingerprints have 10 bits
-//! from `2^14` quotients on, and 9 bits from `2^17` to `2^22`.
+//! memory have between `2^15` and `2^21` quotients. At these levels, fingerprints have the shortest length, and below
+//! some level one bit more. Two levels above add a bit. Each level below adds a bit, but three are the most: longer ones
+//! would save a tenth of a bit in large tables, and small tables would take a sixth more. In a filter from the default
+//! settings, fingerprints have 12 bits at first, 10 bits from `2^15` quotients on, and 9 bits from `2^18` to `2^21`.
+//!
+//! A table from which items are removed has as many bits more at low levels as there are levels. So it cuts no
+//! fingerprint off when it becomes small again, and counts its items exactly.
 
 use super::bits::MAX_WIDTH;
 use super::path::Path;
@@ -19,9 +23,26 @@ use super::segment::{GROUP_QUOTIENTS, MAX_BYTES, MAX_LOG_GROUPS, QUOTIENT_BITS, 
 /// The first level of a growing table: it has one pair of groups.
 pub(super) const FIRST_LEVEL: u32 = QUOTIENT_BITS + 1;
 
-/// The levels from `SMALL` to `LARGE` have the shortest fingerprints.
-const SMALL: u32 = 14;
-const LARGE: u32 = 22;
+/// The levels from `small` to `large` have the shortest fingerprints, and lower ones up to `most_longer` bits more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Levels {
+    small: u8,
+    large: u8,
+    most_longer: u8,
+}
+
+impl Levels {
+    /// The levels of a table that only grows. Its stored lengths have a [`MARK`].
+    pub(super) const OF_GROWTH: Levels = Levels { small: 15, large: 21, most_longer: 3 };
+    /// The levels of a table that may shrink.
+    pub(super) const OF_ALL: Levels = Levels { small: 14, large: 22, most_longer: u8::MAX };
+}
+
+/// The most steps between a shortest length and the next one.
+const MAX_STEPS: usize = (Levels::OF_ALL.large - Levels::OF_ALL.small) as usize + 2;
+
+/// The bit of the stored step that marks [`Levels::OF_GROWTH`].
+const MARK: u8 = 1 << 7;
 
 /// The largest level of a table of fixed size. It suffices for `10^11` items at 1 %, which take 200 GB: more need
 /// segments of more than [`MAX_BYTES`]. The first item of such a table allocates a directory of pages of 3 MB, in a
@@ -38,47 +59,56 @@ const SPARE_UNIT: f64 = 64.0;
 /// The lengths of the fingerprints of a growing table, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FingerprintLengths {
-    /// The length between the levels [`SMALL`] and [`LARGE`].
+    levels: Levels,
     shortest: u8,
     /// The level below which fingerprints have one bit more than that.
     longer_below: u8,
 }
 
 impl FingerprintLengths {
-    /// Returns the shortest lengths that keep an error rate. Treats error rates below `2^-50` as `2^-50`.
+    /// Returns the shortest lengths that keep an error rate for all items but the first `given`, which have a rate of
+    /// their own. Treats error rates below `2^-50` as `2^-50`.
     ///
     /// As with [block shapes](crate::sizing::BlockShape::choose), a change here breaks replication between versions.
-    pub(super) fn for_error_rate(error_rate: f64) -> FingerprintLengths {
+    pub(super) fn for_error_rate(levels: Levels, error_rate: f64, given: u64) -> FingerprintLengths {
         let error_rate = error_rate.max(libm::exp2(-50.0));
-        const STEPS: usize = (LARGE - SMALL) as usize + 2;
+        let steps = usize::from(levels.large - levels.small) + 2;
         // Longer ones have lower error rates, so they are searched by halves.
-        let mut all = [FingerprintLengths { shortest: 0, longer_below: 0 }; MAX_LENGTH as usize * STEPS];
+        let longest = FingerprintLengths { levels, shortest: MAX_LENGTH as u8, longer_below: 0 };
+        let all = &mut [longest; MAX_LENGTH as usize * MAX_STEPS][..MAX_LENGTH as usize * steps];
         for (index, lengths) in all.iter_mut().enumerate() {
-            lengths.shortest = 1 + (index / STEPS) as u8;
-            lengths.longer_below = if index % STEPS == 0 { 0 } else { SMALL as u8 + (index % STEPS) as u8 };
+            lengths.shortest = 1 + (index / steps) as u8;
+            lengths.longer_below = if index % steps == 0 { 0 } else { levels.small + (index % steps) as u8 };
         }
-        let shortest = all.partition_point(|lengths| lengths.error_rate() > error_rate);
-        all.get(shortest).copied().unwrap_or(FingerprintLengths { shortest: MAX_LENGTH as u8, longer_below: 0 })
+        let rate = |lengths: &FingerprintLengths| lengths.error_rate_at(u64::MAX) - lengths.error_rate_at(given);
+        let shortest = all.partition_point(|lengths| rate(lengths) > error_rate);
+        all.get(shortest).copied().unwrap_or(longest)
     }
 
     /// Restores stored lengths. Returns `None` if [`for_error_rate`](Self::for_error_rate) cannot return them.
     pub fn from_bytes([shortest, longer_below]: [u8; 2]) -> Option<FingerprintLengths> {
-        let is_step = longer_below == 0 || (SMALL < longer_below.into() && u32::from(longer_below) <= LARGE + 1);
-        ((1..=MAX_LENGTH).contains(&shortest.into()) && is_step)
-            .then_some(FingerprintLengths { shortest, longer_below })
+        let levels = if longer_below >= MARK { Levels::OF_GROWTH } else { Levels::OF_ALL };
+        let longer_below = longer_below % MARK;
+        let is_step = longer_below == 0 || (levels.small < longer_below && longer_below <= levels.large + 1);
+        ((1..=MAX_LENGTH).contains(&shortest.into()) && is_step).then_some(FingerprintLengths {
+            levels,
+            shortest,
+            longer_below,
+        })
     }
 
     /// Returns the lengths as they are stored.
     pub fn to_bytes(self) -> [u8; 2] {
-        [self.shortest, self.longer_below]
+        [self.shortest, self.longer_below + if self.levels == Levels::OF_ALL { 0 } else { MARK }]
     }
 
     /// Returns the length of new fingerprints at a level. It decreases by at most one bit per level, so that a table whose
     /// segments are divided further never matches more: see `following.rs`.
     pub(super) fn at(self, level: u32) -> u32 {
-        let flat = u32::from(self.shortest) + u32::from(level < self.longer_below.into());
-        let longer = SMALL.saturating_sub(level) + level.saturating_sub(LARGE).div_ceil(2);
-        (flat + longer).min(MAX_LENGTH)
+        let [small, large, most] = [self.levels.small, self.levels.large, self.levels.most_longer].map(u32::from);
+        let below = u32::from(level < self.longer_below.into()) + small.saturating_sub(level);
+        let longer = below.min(most) + level.saturating_sub(large).div_ceil(2);
+        (u32::from(self.shortest) + longer).min(MAX_LENGTH)
     }
 
     /// Returns the expected false-positive rate of a table that has grown to `items` items.
@@ -94,13 +124,6 @@ impl FingerprintLengths {
         };
         let matched = |level: u32| libm::exp2(-f64::from(level + self.at(level)));
         (FIRST_LEVEL..u64::BITS).map(|level| added_at(level) * matched(level)).sum()
-    }
-
-    /// Returns the limit of the error rate of a table that grows without end.
-    pub(super) fn error_rate(self) -> f64 {
-        let share = |level| libm::exp2(-f64::from(self.at(level))) / 2.0;
-        let levels = FIRST_LEVEL..u64::BITS;
-        share(FIRST_LEVEL) + levels.map(share).sum::<f64>()
     }
 }
 
@@ -212,15 +235,14 @@ mod tests {
 
     #[test]
     fn lengths_keep_the_rate_and_waste_little() {
-        for exponent in 0..70 {
+        let all = [(Levels::OF_ALL, 0), (Levels::OF_GROWTH, 0), (Levels::OF_GROWTH, 100)];
+        for (exponent, (levels, given)) in (0..70).flat_map(|exponent| all.map(|of| (exponent, of))) {
             let rate = 0.5 * 0.75f64.powi(exponent);
-            let lengths = FingerprintLengths::for_error_rate(rate);
-            assert!(lengths.error_rate() <= rate, "{rate} {lengths:?}");
-            assert!(lengths.error_rate() >= 0.85 * rate, "{rate} {lengths:?} {}", lengths.error_rate());
+            let lengths = FingerprintLengths::for_error_rate(levels, rate, given);
+            let limit = lengths.error_rate_at(u64::MAX) - lengths.error_rate_at(given);
+            assert!((0.79 * rate..=rate).contains(&limit), "{rate} {lengths:?} {limit}");
             assert!((1..64).all(|level| lengths.at(level + 1) + 1 >= lengths.at(level)));
             assert_eq!(FingerprintLengths::from_bytes(lengths.to_bytes()), Some(lengths));
-            let limit = lengths.error_rate_at(u64::MAX) / lengths.error_rate();
-            assert!((0.999..=1.0).contains(&limit), "{rate} {lengths:?} {limit}");
             for level in FIRST_LEVEL + 1..40 {
                 let [before, after] = [level - 1, level].map(|level| lengths.error_rate_at(1 << level));
                 let rise = libm::exp2(-f64::from(lengths.at(level))) / 2.0;
@@ -232,8 +254,13 @@ mod tests {
     #[test]
     fn lengths_are_pinned() {
         // A master and its replicas must split at the same sizes.
-        let pinned = [0.5, 0.1, 0.01, 0.001, 1e-7].map(|rate| FingerprintLengths::for_error_rate(rate).to_bytes());
-        assert_eq!(pinned, [[3, 21], [6, 0], [9, 17], [12, 21], [26, 0]]);
+        let pinned = |levels, given| {
+            let lengths = |rate| FingerprintLengths::for_error_rate(levels, rate, given).to_bytes();
+            [0.5, 0.1, 0.01, 0.001, 1e-7].map(lengths)
+        };
+        assert_eq!(pinned(Levels::OF_ALL, 0), [[3, 21], [6, 0], [9, 17], [12, 21], [26, 0]]);
+        assert_eq!(pinned(Levels::OF_GROWTH, 0), [[3, 148], [6, 128], [9, 144], [12, 148], [26, 128]]);
+        assert_eq!(pinned(Levels::OF_GROWTH, 100), [[3, 148], [6, 128], [9, 144], [12, 147], [25, 150]]);
     }
 
     #[test]

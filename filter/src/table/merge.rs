@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use super::directory::Bucket as _;
 use super::entry::{ListedEntry, MAX_ENTRY_COUNT, Payload, doubled, halved, merged};
+use super::fingerprint::FIRST_LEVEL;
 use super::growth::{exceeds_load, is_mostly_void};
 use super::part::{END, end_of, path_at};
 use super::path::{Path, Prefix};
@@ -254,8 +255,11 @@ impl Table {
 
     /// Splits an empty table that grows until it has room for this many entries.
     pub fn split_for_entries(&mut self, entries: u64, admit: Admit<'_>) -> Result<(), Error> {
-        let level = u64::BITS - entries.leading_zeros();
+        let level = (u64::BITS - entries.saturating_sub(1).leading_zeros()).max(FIRST_LEVEL);
         let depth = level.saturating_sub(QUOTIENT_BITS + MAX_LOG_GROUPS);
+        if depth == 0 {
+            *self.segment_mut(0) = self.empty_segment_with_groups(0, level - QUOTIENT_BITS);
+        }
         let mut starts = (0..END).step_by((END >> depth) as usize);
         starts.try_for_each(|start| self.split_empty(path_at(start), depth, u64::MAX, &mut *admit))
     }

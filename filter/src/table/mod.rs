@@ -68,11 +68,12 @@ use crate::hash::Hash;
 use crate::item_count::ItemCount;
 use crate::memory::try_vec;
 use bits::MAX_WIDTH;
+pub(crate) use bits::{low_bits, low_bits_up_to_64};
 use coverage::{COVERAGE_BITS, Coverage};
 use directory::{Bucket as _, Directory};
 pub use entry::{MAX_ENTRY_COUNT, Payload, Stamps};
-use fingerprint::FIRST_LEVEL;
 pub(crate) use fingerprint::{AddressSpace, FingerprintLengths};
+use fingerprint::{FIRST_LEVEL, Levels};
 pub use forgetting::{AddOutcome, SliceAddition};
 use part::path_at;
 pub use part::{END, Position, end_of};
@@ -181,9 +182,16 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates an empty table that grows.
+    /// Creates an empty table that grows, and may shrink.
     pub fn growing(error_rate: f64, payload: Payload) -> Result<Table, Error> {
-        Table::new(Addressing::Growing(FingerprintLengths::for_error_rate(error_rate)), payload)
+        let lengths = FingerprintLengths::for_error_rate(Levels::OF_ALL, error_rate, 0);
+        Table::new(Addressing::Growing(lengths), payload)
+    }
+
+    /// Creates an empty table from which nothing is removed. Its first `given` items have an error rate of their own.
+    pub fn only_growing(error_rate: f64, given: u64) -> Result<Table, Error> {
+        let lengths = FingerprintLengths::for_error_rate(Levels::OF_GROWTH, error_rate, given);
+        Table::new(Addressing::Growing(lengths), Payload::Nothing)
     }
 
     /// Creates an empty table of fixed size for `capacity` items. The caller enforces the capacity.

@@ -35,7 +35,7 @@ use crate::error::{DecodeError, Error};
 use crate::item_count::{ItemCount, MAX_ITEMS};
 use crate::kind::native::blocked_layer::{BlockedLayer, BlockedSpec};
 use crate::memory::Admit;
-use crate::sizing::BlockShape;
+use crate::sizing::{BlockShape, LAST_WORDS};
 
 pub(crate) const RECORD_BYTES: usize = 40;
 
@@ -96,7 +96,11 @@ impl Section for BlockedLayer {
     }
 
     fn end(&self) -> u64 {
-        self.shape().bytes().saturating_add(if self.is_of_fingerprints() { WORD as u64 } else { 0 })
+        self.shape().bytes().saturating_add(if self.is_of_fingerprints() {
+            LAST_WORDS.saturating_mul(WORD as u64)
+        } else {
+            0
+        })
     }
 
     fn part_at(&self, position: u64) -> Result<Option<Part<'_>>, Error> {

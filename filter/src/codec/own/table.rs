@@ -5,8 +5,8 @@
 //!  record
 //!  0   items, occurrences, slots, segments (u64 each); the top bit of the items marks them as an estimate
 //!  32  level, width (u8 each; 0, 0 for a table that grows),
-//!      the length of the shortest fingerprints, and the level below which they are one bit longer (u8 each; 0, 0 for a
-//!      table that does not grow),
+//!      the length of the shortest fingerprints, and the level below which they are one bit longer, plus 128 if the table
+//!      never shrinks, which then has other lengths at each level (u8 each; 0, 0 for a table that does not grow),
 //!      bits of a stamp (u8; 0 in a table that does not forget), three zero bytes
 //!  40  scale (u64)
 //! ```

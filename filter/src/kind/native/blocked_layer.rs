@@ -51,11 +51,10 @@ impl BlockedSpec {
         };
         let shape = BlockShape::choose(capacity, filter.layer_error_rate(), budget).ok_or(Error::OutOfMemory)?;
         let fingerprints = match filter.growth {
-            Growth::By(_) => BlockShape::of_fingerprints(capacity, filter.error_rate.get()),
+            Growth::By(_) => BlockShape::of_fingerprints(capacity, filter.error_rate.get(), shape.bytes()),
             Growth::Fixed => None,
         };
-        let shape = fingerprints.filter(|fingerprints| fingerprints.bytes() <= shape.bytes()).unwrap_or(shape);
-        Ok(BlockedSpec { shape, capacity })
+        Ok(BlockedSpec { shape: fingerprints.unwrap_or(shape), capacity })
     }
 
     /// Returns the false-positive rate of a filter's layer when it is full.
@@ -88,25 +87,28 @@ impl BlockedSpec {
 
 /// A layer of bits in blocks, with its counts.
 pub struct BlockedLayer {
-    /// The blocks, and the pattern by which items are spread over them.
-    words: Words<ProbePattern>,
-    capacity: u64,
+    /// The blocks, and the pattern by which items are spread over them; or fingerprints, and their maximum number.
+    words: Words<(ProbePattern, u16)>,
     count: ItemCount,
-    /// The number of bits that are set. A layer of fingerprints has its last word here instead.
+    /// The number of bits that are set. A layer of fingerprints has its last word but one here instead.
     set_bits: u64,
+    /// The number of items that the blocks are for. A layer of fingerprints has its last word here instead.
+    capacity: u64,
 }
 
 impl BlockedLayer {
     /// Creates an empty layer.
     pub fn new(BlockedSpec { shape, capacity }: BlockedSpec) -> Result<BlockedLayer, Error> {
         debug_assert!(shape.is_sound(), "{shape:?}");
-        let words = Words::labelled(shape.bytes() / WORD as u64, ProbePattern::new(shape))?;
-        Ok(BlockedLayer { words, capacity, count: ItemCount::default(), set_bits: 0 })
+        let [of_blocks, of_fingerprints] = if shape.is_of_fingerprints() { [0, capacity] } else { [capacity, 0] };
+        let label = (ProbePattern::new(shape), of_fingerprints as u16);
+        let words = Words::labelled(shape.bytes() / WORD as u64, label)?;
+        Ok(BlockedLayer { words, count: ItemCount::default(), set_bits: 0, capacity: of_blocks })
     }
 
     /// Returns a copy that shares nothing. Its memory stays untouched where no bit is set.
     pub fn try_clone(&self) -> Result<BlockedLayer, Error> {
-        let mut words = Words::labelled(self.words.as_slice().len() as u64, self.pattern())?;
+        let mut words = Words::labelled(self.words.as_slice().len() as u64, self.words.label())?;
         combine_bits(words.as_mut_slice().as_flattened_mut(), std::iter::once(self.bytes()), MergeOp::Union, true);
         Ok(BlockedLayer { words, ..*self })
     }
@@ -114,7 +116,13 @@ impl BlockedLayer {
     /// Returns the parameters of the layer.
     #[inline]
     pub fn spec(&self) -> BlockedSpec {
-        BlockedSpec { shape: self.shape(), capacity: self.capacity }
+        BlockedSpec { shape: self.shape(), capacity: self.capacity() }
+    }
+
+    /// Returns the number of items that the layer is for.
+    #[inline]
+    fn capacity(&self) -> u64 {
+        if self.is_of_fingerprints() { self.words.label().1.into() } else { self.capacity }
     }
 
     /// Returns the shape of the blocks.
@@ -122,13 +130,13 @@ impl BlockedLayer {
     pub fn shape(&self) -> BlockShape {
         let pattern = self.pattern();
         let ProbePattern { words, blocks_per_item, .. } = pattern;
-        let blocks = if self.is_of_fingerprints() { self.capacity } else { self.blocks() as u64 };
+        let blocks = if self.is_of_fingerprints() { self.capacity() } else { self.blocks() as u64 };
         BlockShape { blocks, words, blocks_per_item, probes: pattern.probes() }
     }
 
     #[inline]
     fn pattern(&self) -> ProbePattern {
-        self.words.label()
+        self.words.label().0
     }
 
     #[inline]
@@ -163,7 +171,7 @@ impl BlockedLayer {
     /// Returns how many more items fit.
     #[inline]
     fn room(&self) -> u64 {
-        self.capacity.min(MAX_ITEMS).saturating_sub(self.items())
+        self.capacity().min(MAX_ITEMS).saturating_sub(self.items())
     }
 
     /// Counts an item whose bits are set, if there is room for it. Fingerprints are counted when they are inserted.
@@ -207,7 +215,7 @@ impl BlockedLayer {
         let shape = self.shape();
         if self.is_of_fingerprints() {
             let rate = self.spec().full_rate(filter);
-            return LayerInfo::of_fingerprints(shape.bytes(), 128, self.capacity, self.items(), rate);
+            return LayerInfo::of_fingerprints(shape.bytes(), 128, self.capacity(), self.items(), rate);
         }
         LayerInfo {
             bytes: shape.bytes(),
@@ -223,7 +231,7 @@ impl BlockedLayer {
 
     /// Returns the fraction of bits that are set, or the number of fingerprints as a fraction of the capacity.
     pub fn fill(&self) -> f64 {
-        let all = if self.is_of_fingerprints() { self.capacity } else { self.shape().bits() };
+        let all = if self.is_of_fingerprints() { self.capacity() } else { self.shape().bits() };
         self.set_bits() as f64 / all as f64
     }
 
@@ -316,7 +324,7 @@ impl BlockedLayer {
     /// Inserts an item, unless the layer is full or its blocks are not cache lines. Returns whether it was new.
     #[inline(always)]
     pub fn insert_one(&mut self, hash: Hash) -> Option<bool> {
-        if self.room() == 0 || !self.is_of_lines() {
+        if !self.is_of_lines() || self.room() == 0 {
             return None;
         }
         let pattern = self.pattern();

@@ -120,13 +120,15 @@ impl NativeFilter {
             return Err(Error::Full);
         }
         let mut table = match like {
-            None => Table::growing(rate_of_table(&self.spec, &self.layer.spec()), Payload::Nothing)?,
+            None => table_after(&self.spec, &self.layer.spec())?,
             Some(addressing) => Table::new(addressing, Payload::Nothing)?,
         };
         request((size_of::<Table>() + table.allocated()) as u64, admit)?;
         if self.layer.is_of_fingerprints() {
             let mut prefixes = try_vec(self.layer.items() as usize)?;
             prefixes.extend(self.layer.prefixes());
+            // At a lower level, fingerprints might be cut off.
+            table.split_for_entries(self.layer.items(), &mut *admit)?;
             table.add_prefixes(&mut prefixes, self.layer.shape().prefix_bits(), admit)?;
             table.set_counts(self.layer.count(), self.layer.items());
         }
@@ -186,12 +188,13 @@ impl KindFilter for NativeFilter {
         if spec.growth == Growth::Fixed {
             return Err(Error::Full);
         }
-        let (in_table, of_moved) =
-            if of_blocks.is_some() { (items - capacity, 0) } else { (items, layer.shape.bytes()) };
-        let table = Table::growing(rate_of_table(&spec, &layer), Payload::Nothing)?;
-        let mut table = Sample::new(table, in_table)?;
-        table.fill(in_table)?;
-        let of_table = table.false_positive_rate();
+        let given = given_by(&layer);
+        let of_moved = if of_blocks.is_some() { 0 } else { layer.shape.bytes() };
+        let mut table = Sample::new(table_after(&spec, &layer)?, items - capacity + given)?;
+        table.fill(given)?;
+        let of_given = table.false_positive_rate();
+        table.fill(items - capacity)?;
+        let of_table = table.false_positive_rate() - of_given;
         let memory = table.allocated().saturating_add(size_of::<Table>() as u64);
         prediction.memory = (prediction.memory - of_moved).saturating_add(memory);
         prediction.false_positive_rate = either(of_layer, of_table);
@@ -401,6 +404,16 @@ impl KindFilter for NativeFilter {
 /// Returns the part of the error rate that the blocks leave for the table: at least a quarter of it.
 fn rate_of_table(spec: &OwnSpec, layer: &BlockedSpec) -> f64 {
     spec.error_rate.get() - layer.full_rate(spec)
+}
+
+/// Returns the number of items that move from a full layer to the table.
+fn given_by(layer: &BlockedSpec) -> u64 {
+    if layer.shape.is_of_fingerprints() { layer.capacity } else { 0 }
+}
+
+/// Returns an empty table for what comes after a layer.
+fn table_after(spec: &OwnSpec, layer: &BlockedSpec) -> Result<Table, Error> {
+    Table::only_growing(rate_of_table(spec, layer), given_by(layer))
 }
 
 /// Returns the number of items that fit into a table before it grows again.

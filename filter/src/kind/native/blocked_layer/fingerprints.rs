@@ -8,16 +8,16 @@
 //! This is the quotient representation of Carter et al. (1978), as in a group of the [table](crate::table), to which the
 //! items move when the filter grows. Equal sets have equal bits, whatever the order of their insertions.
 //!
-//! A hundred items at 1 % take four bits more than 128 bytes. So the last word is stored beside the others.
+//! A hundred items at 1 % take 13 bytes more than 128. So the last two words are stored beside the others.
 
 use super::{BlockedLayer, Words};
 use crate::arch::{Processor, positions, versioned};
-use crate::array::WORD;
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MergeOp};
 use crate::memory::try_vec;
 use crate::sizing::BlockShape;
+use crate::table::{low_bits, low_bits_up_to_64};
 
 /// The place of an item that is not there.
 struct Place {
@@ -47,7 +47,7 @@ impl BlockedLayer {
         let (upper, width) = (shape.upper_bits() as usize, usize::from(shape.probes));
         self.insert_bits(one, upper, 1, 1);
         let end = upper + (self.items() as usize + 1) * width;
-        self.insert_bits(upper + slot * width, end, width, prefix_of(hash, shape) & low_bits(width));
+        self.insert_bits(upper + slot * width, end, width, prefix_of(hash, shape) & low_bits(shape.probes.into()));
         self.count.increment(true);
         true
     }
@@ -82,36 +82,36 @@ impl BlockedLayer {
 
     /// Removes all items, and frees their memory. The layer takes no items any more.
     pub fn clear(&mut self) {
-        self.words = Words::without_elements(self.pattern());
+        self.words = Words::without_elements(self.words.label());
         self.count = ItemCount::default();
-        self.set_bits = 0;
+        [self.set_bits, self.capacity] = [0; 2];
     }
 
     /// Returns all bits.
     pub fn encoded(&self) -> Result<Vec<u8>, Error> {
-        let mut bits = try_vec(self.bytes().len() + WORD)?;
+        let last = [self.set_bits, self.capacity].map(u64::to_le_bytes);
+        let mut bits = try_vec(self.bytes().len() + size_of_val(&last))?;
         bits.extend_from_slice(self.bytes());
-        bits.extend_from_slice(&self.set_bits.to_le_bytes());
+        bits.extend_from_slice(last.as_flattened());
         Ok(bits)
     }
 
     /// Returns a layer like this one with these bits, or `None` if no layer has them. They may be forged.
     pub fn of_encoded(&self, bits: &[u8]) -> Result<Option<BlockedLayer>, Error> {
         let [mut decoded, mut layer] = [BlockedLayer::new(self.spec())?, BlockedLayer::new(self.spec())?];
-        let Some((words, &last)) = bits.split_last_chunk().filter(|(words, _)| words.len() == layer.bytes().len())
-        else {
-            return Ok(None);
-        };
+        let (words, last) = bits.split_at_checked(layer.bytes().len()).unwrap_or_default();
+        let (last, []) = last.as_chunks() else { return Ok(None) };
+        let &[before_last, last] = last else { return Ok(None) };
         decoded.bytes_mut().copy_from_slice(words);
-        decoded.set_bits = u64::from_le_bytes(last);
+        [decoded.set_bits, decoded.capacity] = [before_last, last].map(u64::from_le_bytes);
         let upper = layer.shape().upper_bits() as usize;
         let items = (0..upper).filter(|&bit| decoded.field(bit, 1) > 0).count() as u64;
-        decoded.count = ItemCount::new(items.min(layer.capacity), false);
+        decoded.count = ItemCount::new(items.min(layer.capacity()), false);
         decoded.prefixes().for_each(|first| {
             layer.insert_fingerprint(Hash { first, second: 0 });
         });
         layer.count = ItemCount::new(layer.items(), self.count.is_estimate());
-        Ok(Some(layer).filter(|layer| layer.bytes() == decoded.bytes() && layer.set_bits == decoded.set_bits))
+        Ok(Some(layer).filter(|layer| layer.encoded().is_ok_and(|encoded| encoded == bits)))
     }
 
     /// Returns the place of an item, or `None` if there is one with the same prefix.
@@ -120,7 +120,7 @@ impl BlockedLayer {
         let shape = self.shape();
         let (upper, width) = (shape.upper_bits() as usize, usize::from(shape.probes));
         let prefix = prefix_of(hash, shape);
-        let (quotient, fingerprint) = ((prefix >> width) as usize, prefix & low_bits(width));
+        let (quotient, fingerprint) = ((prefix >> width) as usize, prefix & low_bits(shape.probes.into()));
         let mut one = if quotient == 0 { 0 } else { self.select_zero::<P>(quotient as u32 - 1) + 1 };
         while self.field(one, 1) > 0 {
             let slot = one - quotient;
@@ -151,7 +151,23 @@ impl BlockedLayer {
     /// Returns the word with this number.
     #[inline(always)]
     fn word(&self, index: usize) -> u64 {
-        self.words.as_slice().get(index).map_or(self.set_bits, |word| u64::from_le_bytes(*word))
+        let words = self.words.as_slice();
+        match words.get(index) {
+            Some(word) => u64::from_le_bytes(*word),
+            None if index == words.len() => self.set_bits,
+            None => self.capacity,
+        }
+    }
+
+    #[inline(always)]
+    fn set_word(&mut self, index: usize, value: u64) {
+        let words = self.words.as_mut_slice();
+        let count = words.len();
+        match words.get_mut(index) {
+            Some(word) => *word = value.to_le_bytes(),
+            None if index == count => self.set_bits = value,
+            None => self.capacity = value,
+        }
     }
 
     /// Returns the `width` bits from bit `at` on.
@@ -159,7 +175,7 @@ impl BlockedLayer {
     fn field(&self, at: usize, width: usize) -> u64 {
         let (index, shift) = (at / 64, at as u32 % 64);
         let in_next = self.word(index + 1).checked_shl(64 - shift).unwrap_or(0);
-        (self.word(index) >> shift | in_next) & low_bits(width)
+        (self.word(index) >> shift | in_next) & low_bits(width as u32)
     }
 
     /// Moves the bits from bit `start` on up by `width`, but those from bit `end` on not at all, and writes `field` before
@@ -167,33 +183,22 @@ impl BlockedLayer {
     #[inline(always)]
     fn insert_bits(&mut self, start: usize, end: usize, width: usize, field: u64) {
         let (first, last) = (start / 64, (end - 1) / 64);
-        let mut below = low_bits(start % 64);
+        let mut below = low_bits(start as u32 % 64);
         let mut incoming = field << (start % 64);
         let mut later = field.checked_shr(64 - start as u32 % 64).unwrap_or(0);
-        let words = self.words.as_mut_slice();
-        for word in &mut words[first..last] {
-            let old = u64::from_le_bytes(*word);
-            *word = (old & below | (old & !below) << width | incoming).to_le_bytes();
+        for index in first..last {
+            let old = self.word(index);
+            self.set_word(index, old & below | (old & !below) << width | incoming);
             incoming = (old & !below) >> (64 - width) | later;
             (below, later) = (0, 0);
         }
-        let last = words.get_mut(last);
-        let old = last.as_ref().map_or(self.set_bits, |word| u64::from_le_bytes(**word));
-        let inside = low_bits((end - 1) % 64 + 1);
-        let new = (old & below | (old & !below) << width | incoming) & inside | old & !inside;
-        match last {
-            Some(last) => *last = new.to_le_bytes(),
-            None => self.set_bits = new,
-        }
+        let old = self.word(last);
+        let inside = low_bits_up_to_64((end - 1) as u32 % 64 + 1);
+        self.set_word(last, (old & below | (old & !below) << width | incoming) & inside | old & !inside);
     }
 }
 
 /// Returns the bits of a hash that are stored.
 fn prefix_of(hash: Hash, shape: BlockShape) -> u64 {
     hash.first >> (u64::BITS - shape.prefix_bits())
-}
-
-/// Returns a word with the `width` lowest bits set.
-fn low_bits(width: usize) -> u64 {
-    1u64.checked_shl(width as u32).map_or(u64::MAX, |power| power - 1)
 }
