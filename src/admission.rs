@@ -10,7 +10,7 @@ use crate::reply_error::{Error, Limit};
 use crate::server::{Context, Server};
 use crate::statistics::{self, Footprint};
 use oxbloom_filter::internals::codec::Header;
-use oxbloom_filter::internals::{Admit, CreateParams, Hash, InsertOptions, Interrupted, MergeOp};
+use oxbloom_filter::internals::{Admit, CreateParams, Hash, InsertOptions, MergeOp};
 use oxbloom_filter::{DecodeError, Filter};
 
 /// Decides whether a filter may take more memory. If not, remembers which limit was exceeded.
@@ -138,7 +138,7 @@ pub(crate) fn copy(server: &Server, filter: &Filter) -> Result<Filter, Error> {
 pub(crate) fn follow(ctx: &Context, filter: &Filter) -> Result<changes::Cursor, Error> {
     let admission = Admission::new(ctx, filter.memory_usage() as u64, Limit::System);
     let follow = changes::follow(ctx, filter, configuration::bloom::changes_size(), |bytes| admission.admits(bytes));
-    follow.map_err(|_| Error::NoMemory(admission.limit()))
+    follow.ok_or_else(|| Error::NoMemory(admission.limit()))
 }
 
 /// Returns an empty vector with room for `count` elements.
@@ -147,7 +147,8 @@ pub(crate) fn try_vec<T>(server: &Server, count: usize) -> Result<Vec<T>, Error>
 }
 
 /// Inserts items into a filter in order until one fails. The filter grows as far as the limits allow. Returns the
-/// number of items handled, and the error of the next one, if any. `renewed` is as for [`Filter::insert_hashes`].
+/// number of items handled, and the error of the next one, if any. `renewed` is as for [`Filter::insert_hashes`]. Records
+/// the new items for clients that follow the filter.
 #[inline(never)]
 pub(crate) fn insert(
     server: &Server,
@@ -162,10 +163,9 @@ pub(crate) fn insert(
     let admission = Admission::new(server, before.bytes, limit);
     let inserted = filter.insert_hashes(hashes, new, renewed, options, &mut |bytes| admission.admits(bytes));
     statistics::on_insert(filter, before, inserted.is_ok());
-    match inserted {
-        Ok(()) => (hashes.len(), None),
-        Err(Interrupted { handled, error }) => (handled, admission.or_exit::<(), _>(Err(error), Error::growing).err()),
-    }
+    let handled = inserted.as_ref().map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
+    changes::record(filter, &hashes[..handled], new);
+    (handled, admission.or_exit(inserted, |interrupted, limit| Error::growing(interrupted.error, limit)).err())
 }
 
 /// Returns the error of a command or callback. Exits instead if memory ran out while applying data from a master or

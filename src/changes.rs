@@ -46,9 +46,6 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// There is no memory for a ring, or a limit does not admit it.
-pub(crate) struct OutOfMemory;
-
 /// The last changes of a filter.
 struct Ring {
     /// The address of the filter.
@@ -64,7 +61,7 @@ struct Ring {
 /// All rings, in the order of the addresses of their filters.
 static RINGS: Mutex<Vec<Ring>> = Mutex::new(Vec::new());
 
-/// A set bit for the address of each filter with a ring, and so for one in 64 other addresses and ring.
+/// The bits of all filters with a ring. One in 64 other filters has the bit of a given one, too.
 static MAY_BE_FOLLOWED: AtomicU64 = AtomicU64::new(0);
 
 fn rings() -> MutexGuard<'static, Vec<Ring>> {
@@ -106,24 +103,19 @@ impl Ring {
     }
 }
 
-/// Returns the cursor after the last change of a filter. Gives it a ring of `bytes` if it has none.
-pub(crate) fn follow(
-    ctx: &Context,
-    filter: &Filter,
-    bytes: u64,
-    admit: impl FnOnce(u64) -> bool,
-) -> Result<Cursor, OutOfMemory> {
+/// Returns the cursor after the last change of a filter. Gives it a ring of `bytes` if it has none. Returns `None` if
+/// there is no memory for that, or `admit` rejects it.
+pub(crate) fn follow(ctx: &Context, filter: &Filter, bytes: u64, admit: impl FnOnce(u64) -> bool) -> Option<Cursor> {
     let mut rings = rings();
     let index = match find(&rings, filter) {
         Ok(index) => index,
         Err(index) => {
             let bytes = bytes.max(CHANGE_BYTES as u64);
             if !admit(bytes) {
-                return Err(OutOfMemory);
+                return None;
             }
-            let capacity = usize::try_from(bytes).unwrap_or(usize::MAX) / CHANGE_BYTES;
-            let hashes = try_vec(capacity).map_err(|_| OutOfMemory)?;
-            rings.try_reserve(1).map_err(|_| OutOfMemory)?;
+            let hashes = try_vec(usize::try_from(bytes).ok()? / CHANGE_BYTES).ok()?;
+            rings.try_reserve(1).ok()?;
             let end = Cursor { epoch: ctx.random(), position: 0 };
             rings.insert(index, Ring { filter: ptr::from_ref(filter).addr(), end, hashes, asked: 0 });
             arrange(&mut rings);
@@ -131,7 +123,7 @@ pub(crate) fn follow(
         }
     };
     rings[index].asked = ctx.now();
-    Ok(rings[index].end)
+    Some(rings[index].end)
 }
 
 /// Returns up to `count` changes of a filter since a cursor, as bytes, and the cursor after them.
@@ -151,25 +143,24 @@ pub(crate) fn since(ctx: &Context, filter: &Filter, cursor: Cursor, count: u64) 
     Ok((end, changes))
 }
 
-/// Records the items that were new to a filter, if it is followed: those of the first `handled` hashes whose element of
-/// `new` is true.
+/// Records the items that were new to a filter, if it is followed: those whose element of `new` is true.
 #[inline]
-pub(crate) fn record(filter: &Filter, hashes: &[Hash], new: &[bool], handled: usize) {
+pub(crate) fn record(filter: &Filter, hashes: &[Hash], new: &[bool]) {
     // The bit is looked at later: finding it takes 6 instructions, 1 % of BF.ADD.
     if MAY_BE_FOLLOWED.load(Ordering::Relaxed) != 0 {
-        record_in_ring(filter, hashes, new, handled);
+        record_in_ring(filter, hashes, new);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn record_in_ring(filter: &Filter, hashes: &[Hash], new: &[bool], handled: usize) {
+fn record_in_ring(filter: &Filter, hashes: &[Hash], new: &[bool]) {
     if !may_be_followed(filter) {
         return;
     }
     let mut rings = rings();
     if let Ok(index) = find(&rings, filter) {
-        let new = hashes.iter().zip(new).take(handled).filter(|(_, is_new)| **is_new);
+        let new = hashes.iter().zip(new).filter(|(_, is_new)| **is_new);
         new.for_each(|(&hash, _)| rings[index].push(hash));
     }
 }

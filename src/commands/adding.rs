@@ -105,22 +105,7 @@ pub(super) fn insert_in_batches<'a>(
 
 /// Inserts the items of one batch, given by their hashes, as [`insert_in_batches`] does. Records the new ones for
 /// clients that follow the filter.
-#[inline]
 pub(super) fn insert_batch(
-    ctx: &Context,
-    filter: &mut Filter,
-    hashes: &[Hash],
-    new: &mut [bool],
-    renewed: &mut [bool],
-    options: &InsertOptions,
-) -> (usize, Option<Error>) {
-    let (handled, failure) = insert_admitted(ctx, filter, hashes, new, renewed, options);
-    changes::record(filter, hashes, new, handled);
-    (handled, failure)
-}
-
-/// Inserts the items of one batch as [`insert_batch`] does, without recording them.
-fn insert_admitted(
     ctx: &Context,
     filter: &mut Filter,
     hashes: &[Hash],
@@ -134,7 +119,11 @@ fn insert_admitted(
     // Admission costs time. So insert without it first, and admit memory only if the filter must grow. `renewed` is not
     // needed: only filters that forget renew items.
     let inserted = filter.insert_hashes(hashes, new, &mut [], options, &mut |_bytes| false);
-    let Err(Interrupted { handled, error }) = inserted else { return (hashes.len(), None) };
+    let Err(Interrupted { handled, error }) = inserted else {
+        changes::record(filter, hashes, new);
+        return (hashes.len(), None);
+    };
+    changes::record(filter, &hashes[..handled], new);
     if error == oxbloom_filter::Error::Full {
         // Memory would not help.
         statistics::on_insert(filter, Footprint::of(filter), false);
