@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from oxbloom._clients import require_client
 from oxbloom._oxbloom import BloomFilter
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from oxbloom._oxbloom import _Items
     from oxbloom._sharded.exchange import AsyncClient, Client
 
+C = TypeVar("C", "Client", "AsyncClient")
 Item = str | bytes | bytearray | memoryview
 
 INTERVAL = 0.1  # seconds between two questions
@@ -67,7 +68,7 @@ class Follower:
 
     def round(self) -> Conversation[None]:
         """Asks for all changes. Copies the filter first if need be."""
-        for last in (False,) * (PASSES - 1) + (True,):
+        for _ in range(PASSES):
             now = time.time(), time.monotonic()
             try:
                 if self._cursor is None:
@@ -75,18 +76,15 @@ class Follower:
                     now = (time.time(), time.monotonic()) if self._cursor else now
                 while self._cursor is not None:
                     [reply] = yield [self._changes(self._cursor)]
-                    if self._insert(self.copy, reply) < MOST_CHANGES:
+                    if self._insert(reply) < MOST_CHANGES:
                         break
                     now = time.time(), time.monotonic()
             except _ChangedError:
                 self._cursor = None
-                if last:
-                    raise RuntimeError(
-                        "the filter changes again and again while it is copied"
-                    ) from None
             else:
                 self.synced_at, self.synced = now
                 return
+        raise RuntimeError("the filter changes again and again while it is copied")
 
     def _copy(self) -> Conversation[None]:
         [reply] = yield [("BF.CHANGES", self.key)]
@@ -124,11 +122,11 @@ class Follower:
     def _changes(self, cursor: bytes) -> Command:
         return ("BF.CHANGES", self.key, "SINCE", cursor)
 
-    def _insert(self, copy: BloomFilter, reply: Any) -> int:
+    def _insert(self, reply: Any) -> int:
         """Inserts the changes of a reply. Returns their number."""
         cursor, hashes = self._checked(reply)
         self._cursor = None  # should the insertion fail
-        copy._insert_changes(hashes)
+        self.copy._insert_changes(hashes)
         self._cursor = cursor
         count = len(hashes) // CHANGE_BYTES
         self.changes += count
@@ -168,14 +166,14 @@ def _says(reply: object, words: str) -> bool:
     return isinstance(reply, Exception) and words in str(reply)
 
 
-class _Live:
+class _Live(Generic[C]):
     """The common part of both classes, which sends nothing."""
 
     _asynchronous = False
 
     def __init__(
         self,
-        client: Any,
+        client: C,
         key: str | bytes,
         *,
         interval: float = INTERVAL,
@@ -194,6 +192,10 @@ class _Live:
         self.interval = interval
         self.max_lag = max_lag
         self._follower = Follower(client, key, prefix)
+        self._begin()
+
+    def _begin(self) -> None:
+        raise NotImplementedError
 
     @property
     def synced_at(self) -> float:
@@ -237,7 +239,7 @@ class _Live:
         return self._follower.copy
 
 
-class LiveFilter(_Live):
+class LiveFilter(_Live["Client"]):
     """A copy of a filter on a server, in this process, which follows it in the background.
 
     >>> seen = LiveFilter(client, "seen")
@@ -249,17 +251,7 @@ class LiveFilter(_Live):
     exist is an empty filter. A forked process follows the filter with a thread of its own.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        key: str | bytes,
-        *,
-        interval: float = INTERVAL,
-        max_lag: float | None = None,
-        prefix: str = "",
-    ) -> None:
-        """Copies the filter. For the arguments, see `AsyncLiveFilter`."""
-        super().__init__(client, key, interval=interval, max_lag=max_lag, prefix=prefix)
+    def _begin(self) -> None:
         self._follower.ask()
         self._stopped = threading.Event()
         self._end = weakref.finalize(self, self._stopped.set)
@@ -324,8 +316,9 @@ def _restart() -> None:
 os.register_at_fork(after_in_child=_restart)
 
 
-class AsyncLiveFilter(_Live):
-    """`LiveFilter` for clients of `redis.asyncio` and `valkey.asyncio`. A task follows the filter.
+class AsyncLiveFilter(_Live["AsyncClient"]):
+    """`LiveFilter` for clients of `redis.asyncio` and `valkey.asyncio`. The constructor sends nothing. `start`, or
+    `async with`, copies the filter and starts a task that follows it.
 
     >>> async with AsyncLiveFilter(client, "seen") as seen:
     ...     "https://example.com/" in seen
@@ -334,23 +327,7 @@ class AsyncLiveFilter(_Live):
 
     _asynchronous = True
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        key: str | bytes,
-        *,
-        interval: float = INTERVAL,
-        max_lag: float | None = None,
-        prefix: str = "",
-    ) -> None:
-        """Sends nothing yet: see `start`.
-
-        client: a client of redis-py or valkey-py, for a server or a cluster.
-        interval: the seconds between two questions for changes, above 0. The default is 0.1.
-        max_lag: a look-up raises StaleCopyError if the copy is older than so many seconds. By default, it never does.
-        prefix: the prefix with which the server loaded the module, such as `OX`.
-        """
-        super().__init__(client, key, interval=interval, max_lag=max_lag, prefix=prefix)
+    def _begin(self) -> None:
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
