@@ -235,15 +235,12 @@ site: setup-std-$(WASM) $(TARGET)/site-env/installed ## Build the pages as a sit
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
-bench: build $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and fastbloom: takes half an hour (five minutes with QUICK=1; ONLY=packed for some tables)
+bench: wheel-in-python $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and fastbloom: takes half an hour (five minutes with QUICK=1; ONLY=packed for some tables)
 	cargo build --release -p oxbloom-comparison --example floor
 	cargo bench -p oxbloom-comparison
 
 bench-scrapy: wheel-in-python ## Compare dupefilters for Scrapy: takes five minutes (half a minute with QUICK=1)
 	PYTHONPATH=tests/clients $(TARGET)/python/bin/python python/benchmarks/dupefilters.py
-
-bench-following: wheel-in-python ## Measure live copies of a filter: takes half a minute
-	$(TARGET)/python/bin/python python/benchmarks/following.py
 
 bench-python: wheel-in-python ## Compare Bloom filters in a Python process: takes twenty minutes (two with QUICK=1)
 	$(TARGET)/python/bin/pip install -q -r python/benchmarks/requirements.txt

@@ -1,45 +1,24 @@
-"""Measures a copy that follows a filter: its look-ups, and what it costs the server. `make bench-following` runs it."""
+"""Measures a copy that follows a filter: its look-ups, and what it costs the server.
+
+`make bench ONLY=following` runs it several times. Arguments: the port of a server, and the seconds of a measurement.
+Prints a line for each figure: what it is, its unit, and its value, with tabs between them.
+"""
 
 import multiprocessing
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import redis
-from oxbloom import LiveFilter, module_path
+from oxbloom import LiveFilter
 
-PORT = 17_650
 FOLLOWERS, PROCESSES = 100, 2
-SECONDS = 5.0
+RATE, BATCH = 10_000, 100  # additions a second, and in a command
 ITEMS = [f"https://example.com/page/{number}" for number in range(100_000)]
 
 
-@contextmanager
-def server() -> Iterator[redis.Redis]:
-    command = [
-        "redis-server",
-        "--port",
-        str(PORT),
-        "--save",
-        "",
-        "--loadmodule",
-        str(module_path()),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    client = redis.Redis(port=PORT)
-    try:
-        while True:
-            try:
-                client.ping()
-                break
-            except redis.ConnectionError:
-                time.sleep(0.05)
-        client.execute_command("BF.RESERVE", "seen", 0.01, 10_000_000)
-        yield client
-    finally:
-        process.kill()
-        process.wait()
+def report(title: str, unit: str, value: float) -> None:
+    print(title, unit, value, sep="\t", flush=True)
 
 
 def rate(operation: Callable[[], object], times: int) -> float:
@@ -55,71 +34,87 @@ def processor_time(client: redis.Redis) -> float:
     return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 
 
-def microseconds_per_addition(client: redis.Redis, since: int) -> float:
+def bytes_sent(client: redis.Redis) -> int:
+    return int(client.info("stats")["total_net_output_bytes"])
+
+
+def measure_additions(client: redis.Redis, followed_by: str) -> None:
     client.config_resetstat()
-    for start in range(0, 100_000, 100):
+    for start in range(0, len(ITEMS), BATCH):
         pipeline = client.pipeline(transaction=False)
-        for number in range(start, start + 100):
-            pipeline.execute_command("BF.ADD", "seen", f"{since}:{number}")
+        for item in ITEMS[start : start + BATCH]:
+            pipeline.execute_command("BF.ADD", "seen", f"{followed_by}: {item}")
         pipeline.execute()
-    return float(client.info("commandstats")["cmdstat_bf.add"]["usec_per_call"])
+    microseconds = client.info("commandstats")["cmdstat_bf.add"]["usec_per_call"]
+    report(f"BF.ADD, command, followed by {followed_by}", "nanoseconds", 1000 * microseconds)
 
 
-def follow(count: int) -> None:
-    copies = [LiveFilter(redis.Redis(port=PORT), "seen", interval=0.1) for _ in range(count)]
+def measure_lookups(client: redis.Redis, seen: LiveFilter) -> None:
+    items, thousand = iter(ITEMS * 5), ITEMS[:1000]
+    for title, each, times, look_up in (
+        ("`item in seen`", 1, 500_000, lambda: next(items) in seen),
+        ("`seen.contains_all` of 100,000", len(ITEMS), 10, lambda: seen.contains_all(ITEMS)),
+        ("BF.MEXISTS of 1,000", 1000, 200, lambda: send(client, "BF.MEXISTS", *thousand)),
+        ("BF.EXISTS", 1, 5000, lambda: send(client, "BF.EXISTS", ITEMS[0])),
+    ):
+        report(f"look-ups a second, {title}", "number", each * rate(look_up, times))
+
+
+def measure_network(client: redis.Redis, seen: LiveFilter, seconds: int) -> None:
+    seen.sync()
+    sent, begin = bytes_sent(client), time.perf_counter()
+    for batch in range(seconds * RATE // BATCH):
+        send(client, "BF.MADD", *(f"{begin} {batch} {number}" for number in range(BATCH)))
+        time.sleep(max(0.0, begin + (batch + 1) * BATCH / RATE - time.perf_counter()))
+    seen.sync()
+    took = time.perf_counter() - begin
+    replies = seconds * RATE * len(":1\r\n")
+    changes = bytes_sent(client) - sent - replies
+    report("bytes a second, 10,000 additions a second", "bytes", changes / took)
+
+
+def send(client: redis.Redis, command: str, *items: str) -> None:
+    client.execute_command(command, "seen", *items)
+
+
+def follow(port: int, count: int) -> None:
+    copies = [LiveFilter(redis.Redis(port=port), "seen", interval=0.1) for _ in range(count)]
     time.sleep(600)
     del copies
 
 
-def main() -> None:
-    with server() as client:
-        client.execute_command("BF.MADD", "seen", *ITEMS)
-        alone = microseconds_per_addition(client, 0)
-        with LiveFilter(client, "seen") as seen:
-            print("| look-ups a second, one process | |\n|---|--:|")
-            items = iter(ITEMS * 10)
-            print(f"| `item in seen` | {rate(lambda: next(items) in seen, 500_000):,.0f} |")
-            many = len(ITEMS) * rate(lambda: seen.contains_all(ITEMS), 20)
-            print(f"| `seen.contains_all`, 100,000 each | {many:,.0f} |")
-            thousand = ITEMS[:1000]
-            mexists = rate(lambda: client.execute_command("BF.MEXISTS", "seen", *thousand), 200)
-            print(f"| BF.MEXISTS, 1,000 each | {1000 * mexists:,.0f} |")
-            exists = rate(lambda: client.execute_command("BF.EXISTS", "seen", ITEMS[0]), 5000)
-            print(f"| BF.EXISTS | {exists:,.0f} |\n")
-            followed = microseconds_per_addition(client, 1)
-            print(f"BF.ADD: {alone:.2f} µs alone, {followed:.2f} µs while it is followed.")
-            # 10,000 additions a second.
-            seen.sync()
-            sent = int(client.info("stats")["total_net_output_bytes"])
-            begin = time.perf_counter()
-            for batch in range(int(SECONDS * 100)):
-                client.execute_command("BF.MADD", "seen", *(f"2:{batch}:{n}" for n in range(100)))
-                time.sleep(max(0.0, begin + (batch + 1) / 100 - time.perf_counter()))
-            seen.sync()
-            took = time.perf_counter() - begin
-            replies = SECONDS * 10_000 * 4  # `:1` and a line end for each addition
-            changes = int(client.info("stats")["total_net_output_bytes"]) - sent - replies
-            print(
-                f"{SECONDS * 10_000 / took:,.0f} additions a second: {changes / took:,.0f} bytes a second."
-            )
-        context = multiprocessing.get_context("spawn")
-        others = [
-            context.Process(target=follow, args=(FOLLOWERS // PROCESSES,)) for _ in range(PROCESSES)
-        ]
-        for other in others:
-            other.start()
+def measure_followers(client: redis.Redis, port: int, seconds: int) -> None:
+    spawn, count = multiprocessing.get_context("spawn"), FOLLOWERS // PROCESSES
+    others = [spawn.Process(target=follow, args=(port, count)) for _ in range(PROCESSES)]
+    for other in others:
+        other.start()
+    try:
         while len(client.client_list()) < FOLLOWERS:
             time.sleep(0.1)
-        time.sleep(2)
-        before = processor_time(client)
-        time.sleep(SECONDS)
-        share = (processor_time(client) - before) / SECONDS
-        print(
-            f"{FOLLOWERS} followers that ask ten times a second: {100 * share:.1f} % of a processor."
-        )
+        time.sleep(1)
+        before, begin = processor_time(client), time.perf_counter()
+        time.sleep(seconds)
+        share = (processor_time(client) - before) / (time.perf_counter() - begin)
+        report(f"CPU, {FOLLOWERS} clients that ask ten times a second", "percent", 100 * share)
+        measure_additions(client, f"{FOLLOWERS} clients")
+    finally:
         for other in others:
             other.kill()
             other.join()
+
+
+def main() -> None:
+    port, seconds = map(int, sys.argv[1:])
+    client = redis.Redis(port=port)
+    client.delete("seen")
+    client.execute_command("BF.RESERVE", "seen", 0.01, 1_000_000)
+    send(client, "BF.MADD", *ITEMS)
+    measure_additions(client, "nobody")
+    with LiveFilter(client, "seen") as seen:
+        measure_additions(client, "one client")
+        measure_lookups(client, seen)
+        measure_network(client, seen, seconds)
+    measure_followers(client, port, seconds)
 
 
 if __name__ == "__main__":

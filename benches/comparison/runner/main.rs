@@ -21,7 +21,7 @@ use std::process::Command;
 use servers::{Instance, Peer};
 
 /// The pages with tables.
-const PAGES: [&str; 2] = ["docs/benchmarks.md", "docs/measurements.md"];
+const PAGES: [&str; 3] = ["docs/benchmarks.md", "docs/measurements.md", "docs/live-copies.md"];
 
 fn main() {
     let variable = |name| std::env::var(name).unwrap_or_default();

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::hint::black_box;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::client::{self, longest_pause, timed};
 use crate::requests::{ABSENT, Delivery, Requests, items};
-use crate::servers::{Instance, Peer};
+use crate::servers::{Instance, Peer, target};
 use crate::table::{Table, Unit};
 use crate::workload::{fill, power};
 
@@ -62,7 +63,8 @@ type Measure = fn(&Scale, &mut Table);
 pub(crate) fn measure(only: &str, quick: bool) -> Vec<Table> {
     const COUNTED: [Contender; 2] = [("plain, NONSCALING", Peer::Oxbloom), ("counting", Peer::Oxbloom)];
     const MERGED: [Contender; 2] = [("a loop over memory", Peer::Nothing), OXBLOOM];
-    const TABLES: [(&str, &str, &[Contender], Measure); 8] = [
+    const ONE: [Contender; 1] = [("measured", Peer::Oxbloom)];
+    const TABLES: [(&str, &str, &[Contender], Measure); 9] = [
         ("memory", "Memory", &ALL, memory),
         ("memory-counting", "Memory of counting filters", &COUNTED, memory_counting),
         ("memory-cuckoo", "Memory and false positives of cuckoo filters", &ALL, memory_cuckoo),
@@ -71,6 +73,7 @@ pub(crate) fn measure(only: &str, quick: bool) -> Vec<Table> {
         ("replication", "Replication and append-only file", &[REDISBLOOM, OXBLOOM], propagation),
         ("deleting", "Copying and deleting", &[REDISBLOOM, OXBLOOM], deleting),
         ("merging", "Merging", &MERGED, merging),
+        ("following", "Live copies in Python, 10^6 at 1 %", &ONE, following),
     ];
     let scale = if quick { &QUICK } else { &FULL };
     let chosen = TABLES.into_iter().filter(|(name, ..)| name.starts_with(only));
@@ -345,6 +348,28 @@ fn merging(scale: &Scale, table: &mut Table) {
             let elapsed = timed(|| assert_eq!(ask::<String>(&mut instance.connection, merge), "OK"));
             time(table, title, "oxbloom", elapsed);
             assert_eq!(ask::<i64>(&mut instance.connection, "UNLINK t"), 1);
+        }
+    }
+}
+
+/// Measures copies that follow a filter, by the Python package.
+fn following(scale: &Scale, table: &mut Table) {
+    let instance = start(Peer::Oxbloom);
+    let script = testkit::repository().join("python/benchmarks/following.py");
+    let (port, seconds) = (instance.server.port.to_string(), (scale.rounds / 2).to_string());
+    for _ in 0..scale.rounds {
+        let mut python = Command::new(target().join("python/bin/python"));
+        let output = python.arg(&script).args([&port, &seconds]).stderr(Stdio::inherit()).output().expect("Python");
+        assert!(output.status.success(), "the script failed");
+        for line in String::from_utf8(output.stdout).expect("text").lines() {
+            let [title, unit, value] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let unit = match unit {
+                "bytes" => Unit::Bytes,
+                "nanoseconds" => Unit::Nanoseconds,
+                "percent" => Unit::Percent,
+                _ => Unit::Number,
+            };
+            table.push(title, unit, "measured", value.parse().expect("a number"));
         }
     }
 }

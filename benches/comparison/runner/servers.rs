@@ -50,11 +50,14 @@ impl Peer {
     }
 }
 
+/// Returns the folder of what make has built and installed.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| testkit::repository().join("target"), PathBuf::from)
+}
+
 /// Returns the path of a server that make has installed.
 pub(crate) fn installed(name: &str) -> PathBuf {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| testkit::repository().join("target"), PathBuf::from);
-    target.join("servers").join(name)
+    target().join("servers").join(name)
 }
 
 /// A running server, pinned to its core.
