@@ -344,7 +344,9 @@ const fn merge_mismatch(parameter: Mismatch) -> &'static CStr {
     match parameter {
         Mismatch::Layout => differ!("their layout"),
         Mismatch::ErrorRate => differ!("their error rate"),
-        Mismatch::Capacity => differ!("their capacity"),
+        Mismatch::Capacity => {
+            c"ERR cannot merge filters that differ in their capacity: create them with BF.RESERVE key LIKE other, or fold both with BF.FOLD key CAPACITY capacity"
+        }
         Mismatch::Expansion => differ!("their expansion"),
         Mismatch::Seed => differ!("their seed"),
         _ => differ!("the shape of their layers"),

@@ -18,7 +18,16 @@ use crate::record::Time;
 const BATCH: u64 = 9;
 
 /// Errors that say that a server is no master at the moment, or has no data or no such key.
-const EXPECTED: [&str; 6] = ["READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED", "WAIT cannot be used", "Not found"];
+const EXPECTED: [&str; 7] = [
+    "READONLY",
+    "LOADING",
+    "MASTERDOWN",
+    "UNBLOCKED",
+    "WAIT cannot be used",
+    "Not found",
+    // One of two filters was folded.
+    "cannot merge filters that differ in their capacity",
+];
 
 pub(crate) struct Worker<'a> {
     pub(crate) group: &'a Group,
@@ -138,11 +147,16 @@ impl<'a> Worker<'a> {
         self.group.record.note(server, call.invoked, Action::Remove { key: call.key, items: removed });
     }
 
-    /// Merges one of the two filters that always exist into the other, or copies it.
+    /// Merges one of the two filters that always exist into the other, copies it, or folds the other.
     fn combine(&mut self, server: usize, kind: &Kind) {
         let [mut from, mut to, _] = keys(kind);
         if self.random.chance(50) {
             std::mem::swap(&mut from, &mut to);
+        }
+        if kind.name == "fixed" && self.random.chance(20) {
+            // No item changes.
+            self.send(server, &with_items(&format!("BF.FOLD {to} CAPACITY {}", 2 * ITEMS), &[]));
+            return;
         }
         let merge = format!("BF.MERGE {to} 1 {from}");
         let both = vec![to.clone(), from.clone()];

@@ -20,7 +20,8 @@ const COUNTING: Kind = Kind { error_rate: "0.00000000000001", remembers: Remembe
 #[rustfmt::skip]
 pub(crate) static KINDS: [Kind; 12] = [
     Kind { name: "growing", capacity: 5, options: "SEED 7", ..BLOOM },
-    Kind { name: "fixed", capacity: 2000, options: "NONSCALING SEED 7", ..BLOOM },
+    // So large that it can be folded.
+    Kind { name: "fixed", capacity: 100_000, options: "NONSCALING SEED 7", ..BLOOM },
     Kind { name: "counting", options: "COUNTING SEED 7", ..COUNTING },
     Kind { name: "counting-fixed", capacity: 2000, options: "COUNTING NONSCALING SEED 7", ..COUNTING },
     Kind { name: "window", options: "WINDOW 1800 SLICES 7 SEED 7", remembers: Since(1800), ..BLOOM },

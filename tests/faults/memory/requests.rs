@@ -8,7 +8,7 @@ use crate::memory::starving::{Clients, LEAST, LEAST_OF_TABLES};
 use testkit::clock::{stopped_pair, with_clock};
 use testkit::command::{many, with_items};
 use testkit::filter_model::{Family, FilterModel};
-use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, assert_figures_add_up, digest};
+use testkit::info::{CUCKOO_LAYOUTS, LAYOUTS, assert_figures_add_up, digest, digest_of};
 use testkit::memory::starving;
 use testkit::replication::{Pair, assert_synchronized, wait_for_replica};
 use testkit::server::with_debug;
@@ -256,4 +256,23 @@ fn a_creation_is_an_event_also_if_the_additions_then_fail_as_a_whole() {
         }
     }
     assert!(created_and_failed > 0, "no command failed after it had created its key");
+}
+
+#[test]
+fn a_filter_is_folded_even_if_the_allocator_cannot_shrink_its_bits() {
+    let server = with_debug(Setup::with_module(oxbloom_with_faults())).start();
+    let (mut client, mut wire) = (server.connect(), Wire::resp2(&server));
+    run(&mut client, "BF.RESERVE key 0.01 1000000").unwrap();
+    let mut model = FilterModel::new("key");
+    model.add(&mut client, 0..1000);
+    run(&mut client, "COPY key other").unwrap();
+    let mut fold = |key: &str, request: u64| {
+        starving(&mut wire, request, LEAST, |wire| wire.run(&format!("BF.FOLD {key} CAPACITY 500000")).integer())
+    };
+    // The last request shrinks the bits.
+    let (factor, requests) = fold("other", 0);
+    assert!(factor > 1 && requests > 1);
+    assert_eq!(fold("key", requests), (factor, requests));
+    assert_eq!(digest_of(&mut client, "key"), digest_of(&mut client, "other"));
+    model.observe(&mut client);
 }

@@ -71,6 +71,13 @@ fn filters_in_one_slot_of_a_cluster_are_merged_and_others_are_not() {
     assert_eq!(client.run("BF.ADD {t}b item"), Reply::Integer(1));
     assert_eq!(client.run("BF.MERGE {t}d 2 {t}a {t}b"), Reply::simple("OK"));
     assert_eq!(client.run("BF.EXISTS {t}d item"), Reply::Integer(1));
+    // Folded in the same way, large filters are merged, too.
+    assert_eq!(client.run("BF.RESERVE {t}large 0.01 100000"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.RESERVE {t}other LIKE {t}large"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.ADD {t}other item"), Reply::Integer(1));
+    assert_eq!(client.run("BF.FOLD {t}large CAPACITY 1000"), client.run("BF.FOLD {t}other CAPACITY 1000"));
+    assert_eq!(client.run("BF.MERGE {t}large 1 {t}other"), Reply::simple("OK"));
+    assert_eq!(client.run("BF.EXISTS {t}large item"), Reply::Integer(1));
     let crossing = Reply::error("CROSSSLOT Keys in request don't hash to the same slot");
     for line in ["BF.MERGE {t}d 2 {t}a b", "BF.MERGE d 2 {t}a {t}b", "BF.RESERVE c LIKE {t}a"] {
         assert_eq!(client.run(line), crossing, "{line}");

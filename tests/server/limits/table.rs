@@ -165,6 +165,9 @@ fn rates(filler: &mut Filler) {
 fn capacities(filler: &mut Filler) {
     KINDS.iter().for_each(|kind| drop(filler.filter(&format!("BF.RESERVE KEY 0.01 1 {kind}"), 20)));
     filler.filter(&format!("BF.RESERVE KEY 0.01 {} COUNTING", i64::MAX), 1000);
+    let key = filler.filter("BF.RESERVE KEY 0.01 1000000", 1000);
+    let mut fold = |capacity: i64| ask::<u64>(&mut filler.client, &format!("BF.FOLD {key} CAPACITY {capacity}"));
+    assert!(fold(i64::MAX) == 1 && fold(1) > 500);
 }
 
 fn fixed_capacities(filler: &mut Filler) {

@@ -25,8 +25,10 @@ fn the_error_names_the_parameter_that_differs_and_nothing_changes() {
     for (parameters, what) in others {
         run(&mut client, &format!("BF.RESERVE other {parameters}")).unwrap();
         let before = digest(&mut client);
-        let rejection =
-            format!("ERR cannot merge filters that differ in their {what}: create them with BF.RESERVE key LIKE other");
+        let or = if what == "capacity" { ", or fold both with BF.FOLD key CAPACITY capacity" } else { "" };
+        let rejection = format!(
+            "ERR cannot merge filters that differ in their {what}: create them with BF.RESERVE key LIKE other{or}"
+        );
         for line in ["BF.MERGE base 1 other", "BF.MERGE other 1 base", "BF.MERGE new 2 base other INTERSECT"] {
             assert_eq!(error(&mut client, line), rejection, "{line} {parameters}");
         }
