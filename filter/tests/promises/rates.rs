@@ -281,6 +281,22 @@ fn a_filter_keeps_its_rate_however_far_it_grows() {
 }
 
 /// The tests above can fail: they detect a filter with 1.2 times its error rate.
+/// Those of many items at a low rate are longer than any of the table's first level.
+#[test]
+fn fingerprints_match_no_more_hashes_after_they_moved_to_a_table() {
+    for rate in [0.05, 0.01, 0.001, 1e-4, 1e-5, 1e-7] {
+        for capacity in [1, 10, 64, 100, 129, 200, 257, 350, 521] {
+            let (mut filter, mut fresh) = (filter(rate, capacity, by(2), 1), Fresh::default());
+            fill_to(&mut filter, capacity, &mut fresh);
+            let (before, has_fingerprints) = (filter.false_positive_rate(), layer(&filter).is_of_fingerprints());
+            fill_to(&mut filter, capacity + 1, &mut fresh);
+            let most = before * (capacity + 1) as f64 / capacity as f64;
+            let after = filter.false_positive_rate();
+            assert!(!has_fingerprints || after <= most * 1.0001, "{rate} {capacity}: {before} became {after}");
+        }
+    }
+}
+
 #[test]
 fn a_filter_that_exceeds_its_rate_is_detected() {
     for rate in &RATES[..4] {
