@@ -142,12 +142,12 @@ unsafe impl GlobalAlloc for ServerAlloc {
 
     // SAFETY: the contract is the trait's.
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Bits that are folded. If a vector cannot give back its last half, Rust ends the process.
-        #[cfg(feature = "fault-injection")]
-        if size <= layout.size() / 2 && starvation::is_due(size) {
-            return ptr::null_mut();
-        }
+        let is_smaller = size <= layout.size();
         let server = || {
+            #[cfg(feature = "fault-injection")]
+            if is_smaller && starvation::is_due(size) {
+                return None;
+            }
             let with_shift = size + shift(layout);
             if let Some(realloc) = available!(RedisModule_TryRealloc) {
                 // SAFETY: `old` is the server's, by `serves`; the server accepts any size.
@@ -173,9 +173,11 @@ unsafe impl GlobalAlloc for ServerAlloc {
             Some(unsafe { realloc(block_of(old, layout), with_shift) })
         };
         // A growing realloc may need both blocks at once.
-        let more = if size > layout.size() { size } else { 0 };
+        let more = if is_smaller { 0 } else { size };
         // SAFETY: as promised by the caller.
-        Self::allocate(layout, more, || unsafe { System.realloc(old, layout, size) }, server)
+        let new = Self::allocate(layout, more, || unsafe { System.realloc(old, layout, size) }, server);
+        // A block need not become smaller. If it could not, Rust would end the process when a vector gives back memory.
+        if new.is_null() && is_smaller { old } else { new }
     }
 
     // SAFETY: the contract is the trait's.

@@ -269,7 +269,7 @@ fn a_filter_is_folded_even_if_the_allocator_cannot_shrink_its_bits() {
     let mut fold = |key: &str, request: u64| {
         starving(&mut wire, request, LEAST, |wire| wire.run(&format!("BF.FOLD {key} CAPACITY 500000")).integer())
     };
-    // The last request shrinks the bits.
+    // The last request gives back the bits that are no longer used.
     let (factor, requests) = fold("other", 0);
     assert!(factor > 1 && requests > 1);
     assert_eq!(fold("key", requests), (factor, requests));

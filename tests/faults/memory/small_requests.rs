@@ -54,7 +54,9 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
                 } else if !command[0].starts_with(b"DEBUG") {
                     let text = format!("{reply:?}");
                     assert!(
-                        text.contains("Insufficient memory")
+                        // A vector could not give back what it does not use.
+                        text == "+OK"
+                            || text.contains("Insufficient memory")
                             || text.contains("Bad data")
                             || text.contains("failed to copy"),
                         "{text}"
