@@ -37,8 +37,10 @@ impl Widths {
 
     /// Returns the width of a slot at a level, in bits.
     pub fn width_at(&self, level: u32) -> u32 {
-        let length = self.shortest + u32::from(level < self.longer_below);
-        let length = (length + 14u32.saturating_sub(level) + level.saturating_sub(22).div_ceil(2)).min(56);
+        // A mark tells the lengths of a table that never shrinks.
+        let (small, large, most) = if self.longer_below < 128 { (14u32, 22, 56) } else { (15, 21, 3) };
+        let below = (u32::from(level < self.longer_below % 128) + small.saturating_sub(level)).min(most);
+        let length = (self.shortest + below + level.saturating_sub(large).div_ceil(2)).min(56);
         if self.is_growing() { length + 1 } else { self.width }
     }
 }
