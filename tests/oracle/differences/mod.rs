@@ -123,7 +123,7 @@ impl Difference {
                 }
             }
             "BF.RESERVE" => {
-                if (8..=12).contains(&line.words.len()) {
+                if (8..=24).contains(&line.words.len()) {
                     found.push(Difference::RoomForOptions);
                 }
                 if [&b"EXPANSION"[..], b"NONSCALING"].iter().any(|word| line.key().eq_ignore_ascii_case(word)) {
