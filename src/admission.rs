@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::allocation::can_grow_by;
+use crate::allocation::{can_grow_by, failures};
 use crate::changes;
 use crate::configuration;
 use crate::reply_error::{Error, Limit};
@@ -161,7 +161,8 @@ pub(crate) fn insert(
     let before = Footprint::of(filter);
     let limit = if filter.grows_by_layers() { Limit::Address } else { Limit::System };
     let admission = Admission::new(server, before.bytes, limit);
-    let inserted = filter.insert_hashes(hashes, new, renewed, options, &mut |bytes| admission.admits(bytes));
+    let insert = || filter.insert_hashes(hashes, new, renewed, options, &mut |bytes| admission.admits(bytes));
+    let inserted = shrinking(server, insert);
     statistics::on_insert(filter, before, inserted.is_ok());
     let handled = inserted.as_ref().map_or_else(|interrupted| interrupted.handled, |()| hashes.len());
     changes::record(filter, &hashes[..handled], new);
@@ -178,6 +179,20 @@ pub(crate) fn exit_if_data_lost(server: &Server, error: Error) -> Error {
         server.log_and_exit("out of memory applying replicated or persisted data; exiting to avoid losing items: give the server more memory");
     }
     error
+}
+
+/// Runs an operation that may leave a table as large as it is if there is no memory for a smaller one. Exits then if it
+/// applies data from a master or from the server's own file.
+///
+/// The fingerprints of the larger table are longer than those of the master's. So it could miss an item that the master
+/// took for one of its own, and did not replicate.
+pub(crate) fn shrinking<T>(server: &Server, operation: impl FnOnce() -> T) -> T {
+    let before = failures();
+    let result = operation();
+    if failures() != before {
+        exit_if_data_lost(server, Error::NoMemory(Limit::System));
+    }
+    result
 }
 
 /// Returns the limit that `requested` more bytes exceed, for a filter that already takes `present` bytes.

@@ -14,7 +14,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::ffi::available;
 
@@ -73,6 +73,14 @@ unsafe fn block_of(part: *mut u8, layout: Layout) -> *mut c_void {
     unsafe { part.byte_sub(shift(layout)).cast() }
 }
 
+/// The number of requests that the server could not serve.
+static FAILURES: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the number of requests for memory that failed.
+pub(crate) fn failures() -> u64 {
+    FAILURES.load(Ordering::Relaxed)
+}
+
 /// The server's allocator, or the system's if there is no server.
 pub(crate) struct ServerAlloc;
 
@@ -94,9 +102,12 @@ impl ServerAlloc {
         if !Self::serves(layout) {
             return system();
         }
-        let block = if can_allocate(more) { server() } else { None };
+        let block = if can_allocate(more) { server() } else { None }.unwrap_or(ptr::null_mut());
+        if block.is_null() {
+            FAILURES.fetch_add(1, Ordering::Relaxed);
+        }
         // SAFETY: `server` asks for as many bytes more.
-        unsafe { used_part(block.unwrap_or(ptr::null_mut()), layout) }
+        unsafe { used_part(block, layout) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! BF.DEL, BF.MDEL, BF.COUNT, BF.MCOUNT: commands that require a counting filter.
 
 use super::items::{Arguments, Changed, ItemFlags, Items, Replay, replicate};
+use crate::admission;
 use crate::family::Verb;
 use crate::filter_key::{ReadKey, WriteKey};
 use crate::lookahead;
@@ -51,11 +52,13 @@ pub(super) fn remove_all<'a>(
             // It needs no batch.
             lookahead::remember(ctx, name, filter);
             let hash = all.next().map(|item| filter.hash(item));
-            filter.remove_hashes(hash.as_slice(), removed).map_err(|_| Error::NotCounting)?;
+            admission::shrinking(ctx, || filter.remove_hashes(hash.as_slice(), removed))
+                .map_err(|_| Error::NotCounting)?;
         } else {
             for removed in removed.chunks_mut(BATCH) {
                 let batch = filter.prepare_batch(all.by_ref());
-                filter.remove_hashes(batch.hashes(), removed).map_err(|_| Error::NotCounting)?;
+                let remove = || filter.remove_hashes(batch.hashes(), removed);
+                admission::shrinking(ctx, remove).map_err(|_| Error::NotCounting)?;
             }
         }
         statistics::on_change(filter, before);

@@ -5,6 +5,8 @@ use redis::Value;
 use crate::memory::filling::{
     LARGE, SPARE, fill_large, fill_up, is_table, split, ways_to_more, ways_with_little_memory,
 };
+use crate::memory::starving::LEAST_OF_TABLES;
+use testkit::command::with_items;
 use testkit::filter_model::FilterModel;
 use testkit::info::{LAYOUTS, digest, digest_of, used_memory};
 use testkit::memory::{EXIT_MESSAGE, MIB, confine, confine_running, create, grow};
@@ -12,7 +14,7 @@ use testkit::persistence::rewrite_aof;
 use testkit::replication::{follow, start_replica};
 use testkit::server::{wait_until, with_debug};
 use testkit::wire::{Reply, Wire};
-use testkit::{Setup, copy_of, error_text, run, run_words};
+use testkit::{Setup, copy_of, error_text, oxbloom_with_faults, run, run_words};
 
 #[test]
 fn a_failed_allocation_is_an_error_until_there_is_memory_again() {
@@ -120,6 +122,24 @@ fn a_replica_exits_if_it_cannot_copy_or_restore_what_its_master_did() {
         }
         run(&mut client, "FLUSHALL").unwrap();
     }
+}
+
+/// Its fingerprints would be longer than the master's, and match fewer items.
+#[test]
+fn a_replica_that_cannot_shrink_a_table_as_its_master_did_exits() {
+    let master = Setup::oxbloom().set("repl-diskless-sync-delay 0").start();
+    let mut client = master.connect();
+    let mut model = FilterModel::new("key");
+    run(&mut client, "BF.RESERVE key 0.01 100 COUNTING").unwrap();
+    model.add(&mut client, 0..4000);
+    let mut replica = start_replica(&master, Setup::with_module(oxbloom_with_faults()));
+    // A list of the entries of a segment is larger than that, and no other request of a removal is.
+    Wire::resp2(&replica).run(&format!("BF.STARVE key 1 {LEAST_OF_TABLES}"));
+    for number in 0..3500 {
+        run_words(&mut client, &with_items("BF.DEL key", &[number])).unwrap();
+    }
+    wait_until("the replica has exited", || !replica.is_running());
+    assert!(replica.log().contains(EXIT_MESSAGE), "{}", replica.log());
 }
 
 #[test]
