@@ -169,6 +169,11 @@ pub(crate) fn insert(
     (handled, admission.or_exit(inserted, |interrupted, limit| Error::growing(interrupted.error, limit)).err())
 }
 
+/// Removes one occurrence of each item from a filter. Sets `removed[i]` to whether the item of `hashes[i]` had one.
+pub(crate) fn remove(server: &Server, filter: &mut Filter, hashes: &[Hash], removed: &mut [bool]) -> Result<(), Error> {
+    shrinking(server, || filter.remove_hashes(hashes, removed)).map_err(|_| Error::NotCounting)
+}
+
 /// Returns the error of a command or callback. Exits instead if memory ran out while applying data from a master or
 /// from the server's own file, as the server does for its own data types: continuing would lose acknowledged items.
 ///
@@ -186,7 +191,7 @@ pub(crate) fn exit_if_data_lost(server: &Server, error: Error) -> Error {
 ///
 /// The fingerprints of the larger table are longer than those of the master's. So it could miss an item that the master
 /// took for one of its own, and did not replicate.
-pub(crate) fn shrinking<T>(server: &Server, operation: impl FnOnce() -> T) -> T {
+fn shrinking<T>(server: &Server, operation: impl FnOnce() -> T) -> T {
     let before = failures();
     let result = operation();
     if failures() != before {

@@ -73,10 +73,10 @@ unsafe fn block_of(part: *mut u8, layout: Layout) -> *mut c_void {
     unsafe { part.byte_sub(shift(layout)).cast() }
 }
 
-/// The number of requests that the server could not serve.
+/// The number of requests for more memory that the server could not serve.
 static FAILURES: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of requests for memory that failed.
+/// Returns the number of requests for more memory that failed.
 pub(crate) fn failures() -> u64 {
     FAILURES.load(Ordering::Relaxed)
 }
@@ -103,7 +103,7 @@ impl ServerAlloc {
             return system();
         }
         let block = if can_allocate(more) { server() } else { None }.unwrap_or(ptr::null_mut());
-        if block.is_null() {
+        if block.is_null() && more > 0 {
             FAILURES.fetch_add(1, Ordering::Relaxed);
         }
         // SAFETY: `server` asks for as many bytes more.

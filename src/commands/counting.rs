@@ -52,13 +52,11 @@ pub(super) fn remove_all<'a>(
             // It needs no batch.
             lookahead::remember(ctx, name, filter);
             let hash = all.next().map(|item| filter.hash(item));
-            admission::shrinking(ctx, || filter.remove_hashes(hash.as_slice(), removed))
-                .map_err(|_| Error::NotCounting)?;
+            admission::remove(ctx, filter, hash.as_slice(), removed)?;
         } else {
             for removed in removed.chunks_mut(BATCH) {
                 let batch = filter.prepare_batch(all.by_ref());
-                let remove = || filter.remove_hashes(batch.hashes(), removed);
-                admission::shrinking(ctx, remove).map_err(|_| Error::NotCounting)?;
+                admission::remove(ctx, filter, batch.hashes(), removed)?;
             }
         }
         statistics::on_change(filter, before);
