@@ -51,12 +51,14 @@ fn requests_that_grow_with_the_number_of_layers_may_fail_and_none_ends_the_serve
                 if let Reply::Bulk(cut) = &reply {
                     let restored = wire.run_words(&[b"RESTORE".to_vec(), b"cut".to_vec(), b"0".to_vec(), cut.clone()]);
                     assert_eq!(restored, Reply::error("ERR Bad data format"), "{layout}");
+                } else if reply == Reply::simple("OK") {
+                    // A vector could not give back what it does not use.
+                    assert_eq!(command[0], b"RESTORE", "{layout}");
+                    assert_eq!(wire.run("DUMP new"), Reply::Bulk(payload.clone()), "{layout}");
                 } else if !command[0].starts_with(b"DEBUG") {
                     let text = format!("{reply:?}");
                     assert!(
-                        // A vector could not give back what it does not use.
-                        text == "+OK"
-                            || text.contains("Insufficient memory")
+                        text.contains("Insufficient memory")
                             || text.contains("Bad data")
                             || text.contains("failed to copy"),
                         "{text}"
