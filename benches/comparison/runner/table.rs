@@ -49,7 +49,7 @@ impl Unit {
             Unit::Bytes if value >= 10e3 => format!("{:.1} kB", value / 1e3),
             Unit::Bytes => format!("{value:.0} B"),
             Unit::Percent => format!("{value:.3} %"),
-            Unit::Number if value >= 1e6 => format!("{:.1} million", value / 1e6),
+            Unit::Number if value >= 999.5e3 => format!("{:.1} million", value / 1e6),
             Unit::Number if value >= 1e3 => format!("{:.0},000", value / 1e3),
             Unit::Number => format!("{value:.2}"),
         }

@@ -280,7 +280,6 @@ fn a_filter_keeps_its_rate_however_far_it_grows() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// The tests above can fail: they detect a filter with 1.2 times its error rate.
 /// Those of many items at a low rate are longer than any of the table's first level.
 #[test]
 fn fingerprints_match_no_more_hashes_after_they_moved_to_a_table() {
@@ -297,6 +296,7 @@ fn fingerprints_match_no_more_hashes_after_they_moved_to_a_table() {
     }
 }
 
+/// The tests above can fail: they detect a filter with 1.2 times its error rate.
 #[test]
 fn a_filter_that_exceeds_its_rate_is_detected() {
     for rate in &RATES[..4] {

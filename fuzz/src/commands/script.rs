@@ -10,7 +10,8 @@ use crate::decoding::parts::sealed;
 use crate::input::{Reader, item};
 use crate::server::Words;
 
-/// The arguments that bytes below [`ITEM`] and from [`MORE_WORDS`] on stand for. Append new ones at the end, so that the corpus keeps its meaning.
+/// The arguments that bytes below [`ITEM`] and from [`MORE_WORDS`] on stand for. Append new ones at the end, so that the
+/// corpus keeps its meaning.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "BF.RESERVE", "BF.ADD", "BF.MADD", "BF.INSERT", "BF.EXISTS", "BF.MEXISTS", "BF.DEL", "BF.MDEL", "BF.COUNT", "BF.MCOUNT",

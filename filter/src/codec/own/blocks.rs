@@ -96,11 +96,8 @@ impl Section for BlockedLayer {
     }
 
     fn end(&self) -> u64 {
-        self.shape().bytes().saturating_add(if self.is_of_fingerprints() {
-            LAST_WORDS.saturating_mul(WORD as u64)
-        } else {
-            0
-        })
+        let beside = if self.is_of_fingerprints() { const { LAST_WORDS * WORD as u64 } } else { 0 };
+        self.shape().bytes().saturating_add(beside)
     }
 
     fn part_at(&self, position: u64) -> Result<Option<Part<'_>>, Error> {

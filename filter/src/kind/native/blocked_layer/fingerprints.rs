@@ -111,7 +111,7 @@ impl BlockedLayer {
             layer.insert_fingerprint(Hash { first, second: 0 });
         });
         layer.count = ItemCount::new(layer.items(), self.count.is_estimate());
-        Ok(Some(layer).filter(|layer| layer.encoded().is_ok_and(|encoded| encoded == bits)))
+        Ok((layer.encoded()? == bits).then_some(layer))
     }
 
     /// Returns the place of an item, or `None` if there is one with the same prefix.
