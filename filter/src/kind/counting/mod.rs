@@ -205,6 +205,7 @@ where
         let skips_duplicates = options.on_duplicate == OnDuplicate::Skip;
         for (handled, (&hash, new)) in hashes.iter().zip(new).enumerate() {
             *new = false;
+            self.table.prefetch_after(hashes, handled);
             let is_full = self.spec.growth == Growth::Fixed && self.items() >= self.capacity;
             if (skips_duplicates || is_full) && self.table.contains(hash) {
                 if skips_duplicates {
@@ -227,7 +228,8 @@ where
 
     #[inline(never)]
     fn remove_hashes(&mut self, hashes: &[Hash], removed: &mut [bool]) -> Result<(), Error> {
-        for (removed, &hash) in removed.iter_mut().zip(hashes) {
+        for (index, (removed, &hash)) in removed.iter_mut().zip(hashes).enumerate() {
+            self.table.prefetch_after(hashes, index);
             *removed = self.table.remove(hash);
             if *removed {
                 self.history = self.history.wrapping_add(hash.first);

@@ -91,6 +91,9 @@ impl NativeFilter {
     ) -> Result<(), Interrupted> {
         let has_blocks = !self.layer.is_of_fingerprints();
         for (&hash, new) in hashes[handled..].iter().zip(&mut new[handled..]) {
+            if let Some(table) = &self.table {
+                table.prefetch_after(hashes, handled);
+            }
             *new = !(has_blocks && self.layer.contains(hash))
                 && self.add_to_table(hash, admit).map_err(|error| Interrupted { handled, error })?;
             handled += 1;

@@ -371,6 +371,7 @@ impl KindFilter for WindowedFilter {
         let mut now = self.slices.at(options.now);
         let refresh = self.renews(options);
         for (handled, &hash) in hashes.iter().enumerate() {
+            self.tables().for_each(|table| table.prefetch_after(hashes, handled));
             let added =
                 self.insert(hash, &mut now, refresh, options, admit).map_err(|error| Interrupted { handled, error })?;
             new[handled] = added == AddOutcome::New;
