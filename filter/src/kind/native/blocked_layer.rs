@@ -21,7 +21,6 @@ use std::ops::Range;
 use bitvec::prelude::*;
 
 use super::lines;
-use crate::arch::prefetch;
 use crate::array::{Mover, WORD, Words};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -259,21 +258,11 @@ impl BlockedLayer {
         }
     }
 
-    /// Prefetches the memory that any operation on the items reads, unless the layer is small.
+    /// Prefetches the memory that any operation on the items reads first, unless the layer is small.
     #[inline]
     pub fn prefetch(&self, hashes: &[Hash]) {
         if self.is_of_lines() {
-            hashes.iter().for_each(|&hash| self.prefetch_lines(hash));
-        }
-    }
-
-    #[inline]
-    fn prefetch_lines(&self, hash: Hash) {
-        let (pattern, lines) = (self.pattern(), self.lines());
-        let fetch = |line: usize| prefetch(lines.as_ptr().wrapping_add(line));
-        fetch(pattern.first_block_of(hash, lines.len()));
-        if pattern.blocks_per_item > 1 {
-            pattern.blocks_of(hash, lines.len()).skip(1).for_each(|(line, _)| fetch(line));
+            lines::prefetch(self.lines(), self.pattern(), hashes);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use bitvec::prelude::*;
 
-use crate::arch::{Processor, versioned};
+use crate::arch::{self, Processor, versioned};
 use crate::array::WORD;
 use crate::hash::Hash;
 use crate::line::Line;
@@ -21,6 +21,40 @@ versioned! {
         = insert_many_with;
 }
 
+/// The largest size, in bytes, of blocks that are not prefetched. They stay in the second-level cache if they are used
+/// often.
+const BLOCKS_IN_CACHE: usize = 256 << 10;
+
+/// The number of blocks that are prefetched before the first of them is read. A processor waits for about two dozen cache
+/// lines at a time. Prefetching those of 64 items made additions take a third longer, and look-ups a tenth.
+const BLOCKS_AHEAD: usize = 20;
+
+/// Returns the items whose blocks are prefetched before those of the first item are read, and those whose blocks are
+/// prefetched with each item that is handled.
+#[inline(always)]
+fn first_and_later<'a>(lines: &[Line], pattern: ProbePattern, hashes: &'a [Hash]) -> (&'a [Hash], &'a [Hash]) {
+    if size_of_val(lines) <= BLOCKS_IN_CACHE {
+        return (&[], &[]);
+    }
+    hashes.split_at(BLOCKS_AHEAD.div_ceil(pattern.blocks_per_item.into()).min(hashes.len()))
+}
+
+/// Prefetches the blocks of the first items. [`contains_hashes`] and [`insert_many`] prefetch the others as they go.
+#[inline]
+pub(super) fn prefetch(lines: &[Line], pattern: ProbePattern, hashes: &[Hash]) {
+    let (first, _) = first_and_later(lines, pattern, hashes);
+    first.iter().for_each(|&hash| prefetch_item(lines, pattern, hash));
+}
+
+#[inline(always)]
+fn prefetch_item(lines: &[Line], pattern: ProbePattern, hash: Hash) {
+    let fetch = |line: usize| arch::prefetch(lines.as_ptr().wrapping_add(line));
+    match pattern.blocks_per_item {
+        1 => fetch(pattern.first_block_of(hash, lines.len())),
+        _ => pattern.blocks_of(hash, lines.len()).for_each(|(line, _)| fetch(line)),
+    }
+}
+
 #[inline(always)]
 fn contains_with<P: Processor>(lines: &[Line], _: P, pattern: ProbePattern, hash: Hash) -> bool {
     let probes = pattern.first_probes().min(PROBES_PER_WORD);
@@ -36,7 +70,13 @@ fn contains_hashes_with<P: Processor>(
     hashes: &[Hash],
     found: &mut [bool],
 ) {
-    found.iter_mut().zip(hashes).for_each(|(found, &hash)| *found = contains_with(lines, processor, pattern, hash));
+    let mut later = first_and_later(lines, pattern, hashes).1.iter();
+    for (found, &hash) in found.iter_mut().zip(hashes) {
+        if let Some(&later) = later.next() {
+            prefetch_item(lines, pattern, later);
+        }
+        *found = contains_with(lines, processor, pattern, hash);
+    }
 }
 
 #[inline(always)]
@@ -47,8 +87,12 @@ fn insert_many_with<P: Processor>(
     hashes: &[Hash],
     new: &mut [bool],
 ) -> u64 {
+    let mut later = first_and_later(lines, pattern, hashes).1.iter();
     let mut bits = 0;
     for (new, &hash) in new.iter_mut().zip(hashes) {
+        if let Some(&later) = later.next() {
+            prefetch_item(lines, pattern, later);
+        }
         let is_present = P::TESTS_BEFORE_SETTING && contains_with(lines, processor, pattern, hash);
         let set = if is_present { 0 } else { set_one(lines, pattern, hash) };
         *new = set > 0;
