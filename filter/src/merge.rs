@@ -9,6 +9,11 @@
 //! filter and in the table of another. A union, layer by layer, still contains the item, but an intersection would lose
 //! it. So only filters that have not grown can be intersected.
 //!
+//! Native filters may differ in their number of blocks. The blocks of the larger ones are
+//! [folded](crate::sizing::BlockShape::folded_by) on the way, to the number of the smallest. A filter is only folded if
+//! it has not grown, and keeps its error rate: if its items fit into the smallest. The union of several may hold more
+//! items than that, as with filters of the same size.
+//!
 //! A union accepts tables of any sizes. In counting filters, the union adds the counts, and the intersection keeps the
 //! smaller count. Fingerprints of different lengths cannot be intersected, so counting filters that may grow are
 //! rejected.
@@ -18,6 +23,8 @@
 //! Retrieval"; [`items_from_fill`](crate::sizing::BlockShape::items_from_fill) for blocks). The same estimate is used
 //! for an intersection: bits that coincide by chance take space too, and the estimate says how many more items fit. The
 //! intersection of two full, disjoint filters still reports about 0.4 of their items.
+
+use std::cmp::Reverse;
 
 use crate::error::{Error, MergeError};
 use crate::filter::Filter;
@@ -30,7 +37,8 @@ impl Filter {
     /// Adds all items of `other` to this filter, as if they were inserted one by one. Returns true if the filter
     /// changed.
     ///
-    /// In a counting filter, the counts are added.
+    /// In a counting filter, the counts are added. Native filters may differ in their capacity if the larger one can be
+    /// [folded](Filter::fold) to the other's. If this is the larger one, it is folded.
     ///
     /// # Errors
     ///
@@ -80,9 +88,9 @@ impl Filter {
     /// Merges `sources`, at least one, into a new filter.
     pub fn merged(sources: &[&Filter], op: MergeOp, admit: Admit<'_>) -> Result<Filter, MergeError> {
         let sources = distinct(sources)?;
-        let longest = longest(&sources).ok_or(MergeError::OutOfMemory)?;
-        check_mergeable(longest, &sources, op)?;
-        let merged = for_each_kind!(longest, filter => filter.merged_any(&sources, op, admit))?;
+        let (first, _) = *sources.first().ok_or(MergeError::OutOfMemory)?;
+        check_mergeable(first, &sources, op)?;
+        let merged = for_each_kind!(first, filter => filter.merged_any(&sources, op, admit))?;
         Ok(Filter::from(merged))
     }
 
@@ -96,12 +104,15 @@ impl Filter {
 
 impl Filter {
     /// Returns the bytes of this filter that are freed when `sources` are merged into it, since new memory replaces
-    /// them.
+    /// them, or the filter is folded.
     #[doc(hidden)]
     pub fn replaced_by_merge(&self, sources: &[&Filter]) -> u64 {
         // The table beside the blocks of a native filter stays as it is if no source has one.
         let is_replaced = self.num_layers() == 1 || sources.iter().any(|source| source.num_layers() > 1);
-        if is_replaced { self.table_bytes() } else { 0 }
+        let of_table = if is_replaced { self.table_bytes() } else { 0 };
+        let blocks = |filter: &Filter| for_each_kind!(filter.by_kind(), filter => filter.size_to_fold().0);
+        let smallest = sources.iter().map(|source| blocks(source)).min().unwrap_or(u64::MAX);
+        of_table + blocks(self).saturating_sub(smallest)
     }
 
     /// Returns the bytes of this filter's tables. A merge combines tables entry by entry, which takes longer than
@@ -119,10 +130,14 @@ type Source<'a> = (&'a AnyFilter, u64);
 fn check_mergeable(target: &AnyFilter, sources: &[Source<'_>], op: MergeOp) -> Result<(), MergeError> {
     let mut all = std::iter::once(target).chain(sources.iter().map(|(source, _)| *source));
     all.clone().find_map(|filter| filter.kind().unmerged()).map_or(Ok(()), Err)?;
-    // The sources may have layers that the target lacks, and must agree in these too.
-    let longest = std::iter::once(target).chain(longest(sources));
-    let mut pairs = longest.flat_map(|filter| sources.iter().map(move |(source, _)| (filter, *source)));
-    let mismatch = pairs.find_map(|(filter, source)| for_each_kind!(filter, filter => filter.mismatch(source)));
+    // All others must be like the smallest. It must have the layers that any filter of its size has.
+    let order = |filter: &&AnyFilter| {
+        for_each_kind!(*filter, filter => {
+            (filter.size_to_fold(), Reverse((filter.num_layers(), filter.table_bytes() > 0)))
+        })
+    };
+    let standard = all.clone().min_by_key(order).unwrap_or(target);
+    let mismatch = all.clone().find_map(|filter| for_each_kind!(standard, standard => standard.mismatch(filter)));
     mismatch.map_or(Ok(()), |mismatch| Err(MergeError::SourcesDiffer(mismatch)))?;
     match op {
         MergeOp::Union => Ok(()),
@@ -146,10 +161,4 @@ fn distinct<'a>(filters: &[&'a Filter]) -> Result<Vec<Source<'a>>, Error> {
     let mut sources = try_vec(places.len())?;
     sources.extend(places.into_iter().map(|(_, place, times)| (filters[place].by_kind(), times)));
     Ok(sources)
-}
-
-/// Returns the filter with the most layers, and with a table if any has one.
-fn longest<'a>(sources: &[Source<'a>]) -> Option<&'a AnyFilter> {
-    let layers = |filter: &AnyFilter| for_each_kind!(filter, filter => (filter.num_layers(), filter.table_bytes() > 0));
-    sources.iter().map(|(source, _)| *source).max_by_key(|source| layers(source))
 }

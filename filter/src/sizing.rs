@@ -63,7 +63,7 @@ pub const WORDS_PER_LINE: u8 = (BITS_PER_LINE / WORD_BITS) as u8;
 const MAX_WORDS: u8 = 31;
 
 /// The maximum number of words of all blocks, if these are not cache lines.
-const MAX_SMALL_WORDS: u64 = 512;
+pub(crate) const MAX_SMALL_WORDS: u64 = 512;
 
 /// The number of words by which a small layer may exceed RedisBloom's. The rest of our filter takes that many words
 /// less.

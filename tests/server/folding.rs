@@ -75,7 +75,12 @@ fn a_folded_filter_is_copied_saved_replicated_and_merged_like_any_other() {
         assert_eq!(ask::<String>(&mut client, "BF.MERGE one 1 other"), "OK");
         model.items.extend(1000..1500);
         model.observe(&mut client);
-        assert!(error(&mut client, "BF.MERGE one 1 large").contains("differ in their capacity"));
+        // Nor is a larger filter folded if its items do not fit.
+        run(&mut client, "COPY large crowded").unwrap();
+        FilterModel::new("crowded").add(&mut client, 0..30_000);
+        for line in ["BF.MERGE one 1 crowded", "BF.MERGE crowded 1 one", "BF.MERGE new 2 crowded one"] {
+            assert!(error(&mut client, line).contains("differ in their capacity"), "{line}");
+        }
         // A filter that was folded in the same way has the same shape.
         assert!(ask::<u64>(&mut client, "BF.FOLD large CAPACITY 20000") > 10);
         assert_eq!(ask::<String>(&mut client, "BF.MERGE large 1 one"), "OK");

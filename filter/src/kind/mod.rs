@@ -13,6 +13,7 @@ pub(crate) mod native;
 pub(crate) mod valkey;
 pub(crate) mod windowed;
 
+use std::cmp::Reverse;
 use std::ffi::CStr;
 use std::num::NonZeroU64;
 
@@ -355,7 +356,17 @@ pub trait KindFilter: Contained {
         Err(Error::CannotFold)
     }
 
-    /// Returns the last part of what must be equal for a merge: true if both store the same for the same items.
+    /// Returns the bytes of the blocks, and then the capacity, of a filter that a merge may fold. All filters of a
+    /// merge get the size of the smallest. Of filters with as many blocks, this is the one with the most capacity.
+    fn size_to_fold(&self) -> (u64, Reverse<u64>) {
+        (0, Reverse(0))
+    }
+    /// Returns true if the other filter has the same size, or can be folded to it.
+    fn is_sized_like(&self, other: &Self) -> bool {
+        self.parameters().capacity == other.parameters().capacity
+    }
+    /// Returns the last part of what must be equal for a merge: true if both store the same for the same items, once
+    /// the other one is folded.
     fn is_shaped_like(&self, _other: &Self) -> bool {
         false
     }
@@ -367,8 +378,8 @@ pub trait KindFilter: Contained {
     fn check_intersection(&self) -> Result<(), MergeError> {
         if self.num_layers() > 1 { Err(MergeError::IntersectedLayers) } else { Ok(()) }
     }
-    /// Merges filters, at least one, into a new one. They have the same parameters and shape. A union adds the counts
-    /// of each as often as the number says.
+    /// Merges filters, at least one, into a new one. They do not [differ](Self::mismatch) from the smallest. A union
+    /// adds the counts of each as often as the number says.
     fn merged(_sources: &[(&Self, u64)], _op: MergeOp, _admit: Admit<'_>) -> Result<Self, Error> {
         Err(const { Self::UNMERGED.expect("no merge") }.into())
     }
@@ -385,15 +396,14 @@ pub trait KindFilter: Contained {
     /// or `None` at the end.
     fn relocate(&mut self, start: Position, mover: Mover<'_>, should_stop: Stop<'_>) -> Option<Position>;
 
-    /// Returns the first parameter that must be equal for a merge, and is not.
+    /// Returns the first parameter that must be equal for a merge, and is not. The other filter must not be
+    /// [smaller](Self::size_to_fold).
     fn mismatch(&self, other: &AnyFilter) -> Option<Mismatch> {
         let Some(other) = Self::of(other) else { return Some(Mismatch::Layout) };
-        let ours = self.parameters();
-        let theirs = other.parameters();
         let agreements = [
             (Mismatch::Layout, self.hasher().is_like(other.hasher())),
-            (Mismatch::ErrorRate, ours.error_rate == theirs.error_rate),
-            (Mismatch::Capacity, ours.capacity == theirs.capacity),
+            (Mismatch::ErrorRate, self.parameters().error_rate == other.parameters().error_rate),
+            (Mismatch::Capacity, self.is_sized_like(other)),
             (Mismatch::Expansion, self.grows_like(other)),
             (Mismatch::Seed, self.hasher() == other.hasher()),
             (Mismatch::Size, self.is_shaped_like(other)),

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use oxbloom_filter::internals::{Growth, KindParams, Window};
-use oxbloom_filter::{Error, Filter};
+use oxbloom_filter::internals::{Growth, KindParams, MergeOp, Window};
+use oxbloom_filter::{Error, Filter, MergeError, Mismatch};
 use proptest::prelude::*;
 
 use crate::model::{by, chunks, create, filter, item, layer, params_of, through_a_client, through_a_file, whole};
@@ -51,6 +51,148 @@ proptest! {
         prop_assert!(one.union_with(&other).is_ok(), "filters of one shape can be merged");
         prop_assert_eq!(layer(&one).bytes(), layer(&other).bytes());
     }
+}
+
+/// Returns copies of `filters`, folded to the size of `smallest`.
+fn folded_like(smallest: &Filter, filters: &[&Filter]) -> Vec<Filter> {
+    let mut folded: Vec<Filter> = filters.iter().map(|filter| filter.try_clone().unwrap()).collect();
+    for filter in &mut folded {
+        filter.fold(layer(smallest).spec().capacity).unwrap();
+        assert_eq!(layer(filter).spec(), layer(smallest).spec());
+    }
+    folded
+}
+
+/// Returns the merge into a new filter, and into the first of the filters.
+fn merges(filters: &[&Filter], operation: MergeOp) -> [Result<Filter, MergeError>; 2] {
+    let mut target = filters[0].try_clone().unwrap();
+    let merged = target.merge(&filters[1..], operation, &mut |_| true);
+    [Filter::merged(filters, operation, &mut |_| true), merged.map(|_| target)]
+}
+
+proptest! {
+    #[test]
+    fn a_merge_is_that_of_filters_that_were_folded_to_the_smallest(
+        exponent in 0.5..7.0f64, capacity in 1u64..40_000, divisors in [2u64..40, 2u64..9], grows: bool, seed: u64,
+        operands in prop::collection::vec((0usize..3, 0u64..=100, 0u64..30_000), 2..=3), overfull in 0u64..100,
+    ) {
+        // Each size is a multiple of the next.
+        let growth = if grows { by(2) } else { Growth::Fixed };
+        let mut sizes = vec![filter(0.1f64.powf(exponent), capacity, growth, seed)];
+        for divisor in divisors {
+            let mut smaller = sizes.last().unwrap().try_clone().unwrap();
+            smaller.fold(smaller.capacity() / divisor).unwrap();
+            sizes.push(smaller);
+        }
+        let last = operands.iter().map(|(size, ..)| *size).max().unwrap();
+        let most = layer(&sizes[last]).spec().capacity;
+        let mut model = Vec::new();
+        let filters = operands.iter().map(|&(size, share, first)| {
+            let mut filter = sizes[size].try_clone().unwrap();
+            // The smallest may also have grown.
+            let has_more = grows && layer(&filter).spec() == layer(&sizes[last]).spec();
+            let items = first..first + most * share / 100 + if has_more { overfull } else { 0 };
+            filter.insert_batch(items.clone().map(item)).unwrap();
+            model.push(items);
+            filter
+        });
+        let filters: Vec<Filter> = filters.collect();
+        let mut order: Vec<&Filter> = filters.iter().collect();
+        for _ in 0..2 {
+            let folded = folded_like(&sizes[last], &order);
+            for operation in [MergeOp::Union, MergeOp::Intersection] {
+                let expected = merges(&folded.iter().collect::<Vec<_>>(), operation);
+                for (merged, expected) in merges(&order, operation).into_iter().zip(expected) {
+                    let (merged, expected) = match (merged, expected) {
+                        (Ok(merged), Ok(expected)) => (merged, expected),
+                        (merged, expected) => {
+                            prop_assert_eq!(merged.map(drop), expected.map(drop));
+                            continue;
+                        }
+                    };
+                    prop_assert!(whole(&merged) == whole(&expected));
+                    prop_assert_eq!(layer(&merged).set_bits(), layer(&expected).set_bits());
+                    prop_assert!(through_a_file(&merged) == merged);
+                    let is_expected = |number: u64| match operation {
+                        MergeOp::Union => true,
+                        MergeOp::Intersection => model.iter().all(|items| items.contains(&number)),
+                    };
+                    let mut items = model.iter().cloned().flatten().filter(|&number| is_expected(number));
+                    prop_assert!(items.all(|number| merged.contains(item(number))));
+                }
+            }
+            order.reverse();
+        }
+    }
+}
+
+/// Returns an empty filter of a million items, folded to room for the part of them.
+fn part_of_a_million(divisor: u64) -> Filter {
+    let mut part = filter(0.01, 1_000_000, by(2), 1);
+    assert_eq!(part.fold(1_000_000 / divisor), Ok(divisor));
+    part
+}
+
+#[test]
+fn a_merge_folds_a_filter_only_if_it_keeps_its_rate_and_its_size_is_a_multiple_of_the_smallest() {
+    let capacity_of = |filter: &Filter| layer(filter).spec().capacity;
+    let [whole_size, half, third, sixth] = [1, 2, 3, 6].map(part_of_a_million);
+    let [mut fits, mut is_full] = [(); 2].map(|()| whole_size.try_clone().unwrap());
+    // As many blocks, which are for fewer items.
+    let close = filter(0.01, 999_990, by(2), 1);
+    assert_eq!(layer(&close).shape(), layer(&whole_size).shape());
+    let mut has_grown = close.try_clone().unwrap();
+    offer(&mut fits, capacity_of(&sixth), &mut Fresh::default());
+    offer(&mut is_full, capacity_of(&sixth) + 1, &mut Fresh::default());
+    offer(&mut has_grown, 1_050_000, &mut Fresh::default());
+    assert_eq!(has_grown.num_layers(), 2);
+    let differ = Err(MergeError::SourcesDiffer(Mismatch::Capacity));
+    for operation in [MergeOp::Union, MergeOp::Intersection] {
+        for (filters, expected) in [
+            (&[&fits, &sixth][..], Ok(())),
+            (&[&sixth, &fits], Ok(())),
+            (&[&half, &third, &sixth], Ok(())),
+            (&[&is_full, &sixth], differ),
+            (&[&sixth, &fits, &is_full], differ),
+            (&[&sixth, &has_grown], differ),
+            (&[&whole_size, &has_grown], differ),
+            (&[&half, &third], differ),
+            (&[&whole_size, &half, &third], differ),
+        ] {
+            assert_eq!(merges(filters, operation).map(|merged| merged.map(drop)), [expected, expected]);
+        }
+    }
+    // The blocks of both hold a million items at the error rate.
+    for filters in [[&close, &whole_size], [&whole_size, &close]] {
+        let merged = merges(&filters, MergeOp::Union);
+        assert!(merged.iter().all(|merged| capacity_of(merged.as_ref().unwrap()) == 1_000_000));
+    }
+}
+
+#[test]
+fn a_merge_takes_the_memory_of_the_smallest_filter_and_changes_nothing_without_it() {
+    let [mut large, mut small] = [1, 6].map(part_of_a_million);
+    offer(&mut large, 1000, &mut Fresh::default());
+    let before = whole(&large);
+    let [bytes, smallest] = [&large, &small].map(|filter| layer(filter).bytes().len() as u64);
+    assert_eq!((large.replaced_by_merge(&[&small]), small.replaced_by_merge(&[&large])), (bytes - smallest, 0));
+    for admits in [false, true] {
+        let mut asked = Vec::new();
+        let merged = Filter::merged(&[&large, &small], MergeOp::Union, &mut |bytes| {
+            asked.push(bytes);
+            admits
+        });
+        assert_eq!((merged.is_ok(), asked), (admits, vec![smallest]));
+    }
+    // Without memory for the table of the smallest, the larger one is not folded either.
+    let mut grown = small.try_clone().unwrap();
+    offer(&mut grown, small.capacity() + 1000, &mut Fresh::default());
+    let rejected = large.merge(&[&grown], MergeOp::Union, &mut |_| false);
+    assert_eq!(rejected, Err(MergeError::OutOfMemory));
+    assert!(whole(&large) == before);
+    assert_eq!(small.union_with(&large.empty_like(&mut |_| true).unwrap()), Ok(false));
+    assert_eq!(large.merge(&[&small], MergeOp::Union, &mut |_| panic!("it shrinks")), Ok(true));
+    assert_eq!(layer(&large).bytes().len() as u64, smallest);
 }
 
 #[test]

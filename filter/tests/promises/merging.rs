@@ -358,8 +358,8 @@ fn filters_that_differ_are_rejected_with_the_first_difference() {
     let cases = [
         (empty(0.01, 1000, by(2), COUNTING), Mismatch::Layout),
         (empty(0.01, 1000, by(2), CLASSIC), Mismatch::Layout),
-        (empty(0.02, 1001, by(2), NATIVE), Mismatch::ErrorRate),
-        (empty(0.01, 1001, by(3), NATIVE), Mismatch::Capacity),
+        (empty(0.02, 1100, by(2), NATIVE), Mismatch::ErrorRate),
+        (empty(0.01, 1100, by(3), NATIVE), Mismatch::Capacity),
         (empty(0.01, 1000, Growth::Fixed, NATIVE), Mismatch::Expansion),
         (empty(0.01, 1000, Growth::Fixed, KindParams::Native { seed: 8 }), Mismatch::Expansion),
         (empty(0.01, 1000, by(3), KindParams::Native { seed: 8 }), Mismatch::Seed),

@@ -331,6 +331,7 @@ def test_a_folded_filter_is_smaller_and_has_its_items(name):
     assert (factor > 200) == (name == "large")
     assert len(filter) == len(before)
     assert all(filter.contains_all(members))
+    assert before | filter == filter | before == filter
     filter.fold()
     assert all(filter.contains_all(members))
     with pytest.raises(OverflowError):

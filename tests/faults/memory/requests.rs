@@ -265,7 +265,9 @@ fn a_filter_is_folded_even_if_the_allocator_cannot_shrink_its_bits() {
     run(&mut client, "BF.RESERVE key 0.01 1000000").unwrap();
     let mut model = FilterModel::new("key");
     model.add(&mut client, 0..1000);
-    run(&mut client, "COPY key other").unwrap();
+    for copy in ["other", "merged", "kept"] {
+        run(&mut client, &format!("COPY key {copy}")).unwrap();
+    }
     let mut fold = |key: &str, request: u64| {
         starving(&mut wire, request, LEAST, |wire| wire.run(&format!("BF.FOLD {key} CAPACITY 500000")).integer())
     };
@@ -275,4 +277,11 @@ fn a_filter_is_folded_even_if_the_allocator_cannot_shrink_its_bits() {
     assert_eq!(fold("key", requests), (factor, requests));
     assert_eq!(digest_of(&mut client, "key"), digest_of(&mut client, "other"));
     model.observe(&mut client);
+    // So does a merge with a smaller filter. If it fails, it has not folded its destination.
+    for request in 1..=requests {
+        let (reply, _) = starving(&mut wire, request, LEAST, |wire| wire.run("BF.MERGE merged 1 key"));
+        assert_eq!(reply.is_error(), request < requests, "{reply:?}");
+        let same = if reply.is_error() { "kept" } else { "key" };
+        assert_eq!(digest_of(&mut client, "merged"), digest_of(&mut client, same));
+    }
 }

@@ -49,6 +49,43 @@ fn a_merge_stays_within_the_memory_limits() {
     }
 }
 
+/// A larger filter is folded before it counts.
+#[test]
+fn a_merge_of_filters_of_different_sizes_needs_the_memory_of_the_smallest() {
+    if server_version() < (7, 0) {
+        return;
+    }
+    let server = with_debug(Setup::oxbloom()).start();
+    let mut client = server.connect();
+    for (key, capacity) in [("large", 1_000_000), ("small", 10_000), ("grown", 10_000)] {
+        run(&mut client, &format!("BF.RESERVE {key} 0.01 1000000 SEED 7")).unwrap();
+        run(&mut client, &format!("BF.FOLD {key} CAPACITY {capacity}")).unwrap();
+    }
+    let mut grown = FilterModel::new("grown");
+    grown.add(&mut client, 0..40_000);
+    let before = digest(&mut client);
+    let [large, small, of_grown] = ["large", "small", "grown"].map(|key| info_field::<u64>(&mut client, key, "SIZE"));
+    assert!(small * 2 < of_grown && of_grown * 2 < large);
+    for (limit, merge, rejection) in [
+        (small * 3 / 4, "BF.MERGE new 2 large small", create::FILTER_LIMIT),
+        (of_grown * 3 / 4, "BF.MERGE new 2 large grown", create::FILTER_LIMIT),
+        (of_grown * 3 / 4, "BF.MERGE large 1 grown", grow::FILTER_LIMIT),
+    ] {
+        run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {limit}")).unwrap();
+        assert_eq!(error(&mut client, merge), rejection, "{merge}");
+    }
+    assert_eq!(digest(&mut client), before);
+    for (size, merge) in [
+        (small, "BF.MERGE new 2 large small"),
+        (of_grown, "BF.MERGE other 2 large grown"),
+        (of_grown, "BF.MERGE large 1 grown"),
+    ] {
+        run(&mut client, &format!("CONFIG SET bf.filter-memory-limit {}", size * 5 / 4)).unwrap();
+        assert_eq!(ask::<String>(&mut client, merge), "OK", "{merge}");
+    }
+    grown.at("large").observe(&mut client);
+}
+
 /// Blocks have no limit. A replica and an append-only file apply what the master has merged, whatever the limit is there.
 #[test]
 fn tables_over_the_limit_are_not_merged_unless_a_master_has_merged_them() {

@@ -2,10 +2,11 @@
 
 use crate::merging::sources::{alike, mergeable, union_of};
 use crate::replication::pair;
+use redis::Connection;
 use testkit::filter_model::FilterModel;
-use testkit::info::{assert_figures_add_up, digest, filter_info, info_field};
-use testkit::replication::wait_for_replica;
-use testkit::server::with_debug;
+use testkit::info::{assert_figures_add_up, digest, digest_of, filter_info, info_field};
+use testkit::replication::{Pair, assert_synchronized, wait_for_replica};
+use testkit::server::{with_aof, with_debug};
 use testkit::wire::{Reply, Wire};
 use testkit::{Setup, ask, run};
 
@@ -31,6 +32,73 @@ fn a_union_has_the_items_of_any_source_and_an_intersection_those_of_all() {
         let mut b = FilterModel::new("b");
         b.items.extend(0..100);
         b.observe(&mut client);
+    }
+}
+
+/// Returns models of filters for 1,000,000, 200,000 and 20,000 items, with the same seed and some items.
+fn of_different_sizes(client: &mut Connection, parameters: &str) -> [FilterModel; 3] {
+    let sizes = [
+        ("large", 0..3000, &[][..]),
+        ("middle", 2000..5000, &[200_000][..]),
+        ("small", 1000..4000, &[200_000, 20_000][..]),
+    ];
+    sizes.map(|(key, items, capacities)| {
+        run(client, &format!("BF.RESERVE {key} {parameters}")).unwrap();
+        let mut model = FilterModel::new(key);
+        model.add(client, items);
+        for capacity in capacities {
+            assert!(ask::<u64>(client, &format!("BF.FOLD {key} CAPACITY {capacity}")) > 1);
+        }
+        model
+    })
+}
+
+#[test]
+fn larger_filters_are_folded_as_they_are_merged() {
+    let pair = Pair::start(with_debug(with_aof("no")), with_debug(Setup::oxbloom()));
+    let (mut client, mut reader) = pair.clients();
+    for parameters in ["0.01 1000000 SEED 7", "0.001 1000000 NONSCALING SEED 7", "0.00001 1000000 SEED 7"] {
+        run(&mut client, "FLUSHALL").unwrap();
+        let models = of_different_sizes(&mut client, parameters);
+        let keys = ["large", "middle", "small"];
+        let before = keys.map(|key| digest_of(&mut client, key));
+        let [capacity, size] = ["CAPACITY", "SIZE"].map(|field| info_field::<u64>(&mut client, "small", field));
+        for key in keys {
+            run(&mut client, &format!("COPY {key} folded-{key}")).unwrap();
+            run(&mut client, &format!("BF.FOLD folded-{key} CAPACITY {capacity}")).unwrap();
+        }
+        for operation in ["UNION", "INTERSECT"] {
+            let expected = format!("BF.MERGE expected 3 folded-large folded-middle folded-small {operation} REPLACE");
+            run(&mut client, &expected).unwrap();
+            let expected = digest_of(&mut client, "expected");
+            for (destination, merge) in [
+                ("none", "BF.MERGE to 3 large middle small"),
+                ("small", "BF.MERGE to 2 middle large"),
+                ("middle", "BF.MERGE to 2 small large"),
+                ("large", "BF.MERGE to 2 small middle"),
+                ("large", "BF.MERGE to 3 to middle small REPLACE"),
+            ] {
+                let case = format!("{merge} {operation} into {destination}, {parameters}");
+                run(&mut client, "DEL to").unwrap();
+                run(&mut client, &format!("COPY {destination} to")).unwrap();
+                assert_eq!(ask::<String>(&mut client, &format!("{merge} {operation}")), "OK", "{case}");
+                assert_eq!(digest_of(&mut client, "to"), expected, "{case}");
+                assert_eq!(info_field::<u64>(&mut client, "to", "CAPACITY"), capacity, "{case}");
+                assert_eq!(info_field::<u64>(&mut client, "to", "SIZE"), size, "{case}");
+            }
+            let mut model = union_of("to", &models);
+            if operation == "INTERSECT" {
+                model.items.retain(|item| (2000..3000).contains(item));
+            }
+            model.observe(&mut client);
+            assert_synchronized(&mut client, &mut reader, parameters);
+            model.observe(&mut reader);
+        }
+        assert_eq!(keys.map(|key| digest_of(&mut client, key)), before, "the sources stay as they are");
+        assert_figures_add_up(&mut client);
+        let whole = digest(&mut client);
+        run(&mut client, "DEBUG LOADAOF").unwrap();
+        assert_eq!(digest(&mut client), whole, "{parameters}");
     }
 }
 

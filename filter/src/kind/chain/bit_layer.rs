@@ -18,8 +18,8 @@ use crate::batch::{BATCH, BatchMask, LAYER_IN_CACHE};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
-use crate::layer::{LayerInfo, combine_bits};
-use crate::line::{PAGE, count_ones, or};
+use crate::layer::{Destination, LayerInfo, combine_bits};
+use crate::line::{LINE, PAGE, count_ones, or};
 
 /// The number of items whose probes are prefetched at a time. 4 items already saturate the memory, and more overflow
 /// the processor's queues.
@@ -108,7 +108,7 @@ impl<P: Probes> BitLayer<P> {
         debug_assert!(sources.clone().all(|source| source.spec == self.spec), "layers of different shapes");
         let bytes = self.bytes.as_mut_slice().as_flattened_mut();
         let bits = sources.clone().map(BitLayer::bytes);
-        let (changed, set_bits) = combine_bits(bytes, bits, op, is_new);
+        let (changed, set_bits) = combine_bits(Destination { bytes, block: LINE, is_new }, bits, op);
         self.set_bits = set_bits;
         if changed || is_new {
             let items = sources.map(|source| source.items).chain((!is_new).then_some(self.items));

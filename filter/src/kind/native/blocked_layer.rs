@@ -25,7 +25,7 @@ use crate::array::{Mover, WORD, Words};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::item_count::{ItemCount, MAX_ITEMS, MergeOp};
-use crate::layer::{LayerInfo, combine_bits, fold_blocks};
+use crate::layer::{Destination, LayerInfo, combine_bits, fold_blocks};
 use crate::line::{LINE, Line, count_ones, or};
 use crate::probe::{ItemBlocks, ProbePattern};
 use crate::sizing::{BlockShape, Budget, LOWEST_ERROR_RATE, WORDS_PER_LINE, textbook_bits_per_item};
@@ -108,7 +108,9 @@ impl BlockedLayer {
     /// Returns a copy that shares nothing. Its memory stays untouched where no bit is set.
     pub fn try_clone(&self) -> Result<BlockedLayer, Error> {
         let mut words = Words::labelled(self.words.as_slice().len() as u64, self.words.label())?;
-        combine_bits(words.as_mut_slice().as_flattened_mut(), std::iter::once(self.bytes()), MergeOp::Union, true);
+        let bytes = words.as_mut_slice().as_flattened_mut();
+        let copy = Destination { bytes, block: self.block_bytes(), is_new: true };
+        combine_bits(copy, std::iter::once(self.bytes()), MergeOp::Union);
         Ok(BlockedLayer { words, ..*self })
     }
 
@@ -266,8 +268,8 @@ impl BlockedLayer {
         }
     }
 
-    /// Merges `sources`, which have this layer's parameters, into the layer. If the layer is new, the result is the
-    /// merge of `sources` alone. Returns true if the layer changed.
+    /// Merges `sources` into the layer. They [can be folded](BlockShape::folded_by) to its shape, or have it. If the
+    /// layer is new, the result is the merge of `sources` alone. Returns true if the layer changed.
     ///
     /// The union of one source with a new layer is a copy. Its memory stays untouched where no bit is set.
     pub fn merge<'a>(
@@ -276,16 +278,23 @@ impl BlockedLayer {
         op: MergeOp,
         is_new: bool,
     ) -> bool {
-        debug_assert!(sources.clone().all(|source| source.spec() == self.spec()), "layers of different shapes");
+        debug_assert!(sources.clone().all(|source| source.folds_to(self.shape())), "layers of different shapes");
         debug_assert!(!self.is_of_fingerprints(), "see `insert_merged`");
         let bits = sources.clone().map(BlockedLayer::bytes);
-        let (changed, set_bits) = combine_bits(self.bytes_mut(), bits, op, is_new);
+        let block = self.block_bytes();
+        let (changed, set_bits) = combine_bits(Destination { bytes: self.bytes_mut(), block, is_new }, bits, op);
         self.set_bits = set_bits;
         if changed || is_new {
             let operands = sources.map(|source| source.count).chain((!is_new).then_some(self.count));
             self.count = ItemCount::merged(op, operands, self.shape().items_from_fill(set_bits));
         }
         changed
+    }
+
+    /// Returns true if the layer has this shape, or can be folded to it.
+    pub fn folds_to(&self, shape: BlockShape) -> bool {
+        let factor = self.shape().blocks / shape.blocks;
+        self.shape().folded_by(factor) == Some(shape)
     }
 
     /// Makes the layer one of a spec from `BlockedSpec::folded_for`, with the same items: each of its blocks has all bits

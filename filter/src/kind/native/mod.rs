@@ -11,6 +11,8 @@
 pub(crate) mod blocked_layer;
 mod lines;
 
+use std::cmp::Reverse;
+
 use super::{AnyFilter, CreateParams, Insertion, KindFilter};
 use crate::array::{Mover, Stop, try_box};
 use crate::error::{Error, Interrupted, MergeError};
@@ -141,6 +143,19 @@ impl NativeFilter {
     /// Returns true if the layer had fingerprints, which are in the table now.
     fn has_moved(&self) -> bool {
         self.table.is_some() && self.layer.is_of_fingerprints()
+    }
+
+    /// Returns true if the filter can be folded to the size of `other`, and has no more items than this has room for.
+    /// So a merge folds no filter further than [`fold`](KindFilter::fold) does: it keeps its error rate.
+    fn folds_to(&self, other: &NativeFilter) -> bool {
+        let BlockedSpec { shape, capacity } = other.layer.spec();
+        self.table.is_none() && self.layer.items() <= capacity && self.layer.folds_to(shape)
+    }
+
+    /// Returns the parameters of the smallest layer, into which all are merged.
+    fn merged_layer<'a>(filters: impl Iterator<Item = &'a NativeFilter>) -> Result<BlockedSpec, Error> {
+        let smallest = filters.min_by_key(|filter| filter.size_to_fold());
+        smallest.map(|filter| filter.layer.spec()).ok_or(Error::OutOfMemory)
     }
 
     /// Returns the union of the filters' tables, or `None` if no filter has one. Filters of fingerprints that have not
@@ -309,10 +324,19 @@ impl KindFilter for NativeFilter {
         self.insert_all(hashes, new, admit)
     }
 
+    fn size_to_fold(&self) -> (u64, Reverse<u64>) {
+        let BlockedSpec { shape, capacity } = self.layer.spec();
+        (shape.bytes(), Reverse(capacity))
+    }
+
+    fn is_sized_like(&self, other: &NativeFilter) -> bool {
+        self.layer.spec().capacity == other.layer.spec().capacity || other.folds_to(self)
+    }
+
     fn is_shaped_like(&self, other: &NativeFilter) -> bool {
-        let tables = self.table().zip(other.table());
-        self.layer.spec() == other.layer.spec()
-            && tables.is_none_or(|(one, other)| one.addressing() == other.addressing())
+        let mut tables = self.table().into_iter().zip(other.table());
+        let is_like = self.layer.spec() == other.layer.spec() || other.folds_to(self);
+        is_like && tables.all(|(one, other)| one.addressing() == other.addressing())
     }
 
     /// Returns an error if the filter has grown.
@@ -324,8 +348,9 @@ impl KindFilter for NativeFilter {
         let filters = sources.iter().map(|(source, _)| *source);
         let layers = filters.clone().map(|filter| &filter.layer);
         let (first, _) = sources.first().ok_or(Error::OutOfMemory)?;
-        let mut merged = first.empty_copy(&mut *admit)?;
-        if !first.layer.is_of_fingerprints() {
+        let layer = NativeFilter::merged_layer(filters.clone())?;
+        let mut merged = NativeFilter::of_shape(first.spec, layer, &mut *admit)?;
+        if !merged.layer.is_of_fingerprints() {
             merged.table = NativeFilter::merged_table(filters, admit)?;
             merged.layer.merge(layers, op, true);
         } else if filters.clone().any(|filter| filter.table.is_some()) || !merged.layer.insert_merged(layers, op) {
@@ -350,17 +375,25 @@ impl KindFilter for NativeFilter {
             }
             return Ok(changed);
         }
-        let mut changed = false;
+        let all = std::iter::once(&*self).chain(sources.iter().map(|(source, _)| *source));
+        let layer = NativeFilter::merged_layer(all.clone())?;
+        let mut new_table = None;
         if sources.iter().any(|(source, _)| source.table.is_some()) {
-            let all = std::iter::once(&*self).chain(sources.iter().map(|(source, _)| *source));
             let merged_table = NativeFilter::merged_table(all, admit)?;
-            changed = match merged_table.as_deref().zip(self.table()) {
-                Some((merged_table, own)) => !merged_table.holds_the_same(own)?,
-                None => true,
+            let is_same = match merged_table.as_deref().zip(self.table()) {
+                Some((merged_table, own)) => merged_table.holds_the_same(own)?,
+                None => false,
             };
-            if changed {
-                self.table = merged_table;
-            }
+            new_table = merged_table.filter(|_| !is_same);
+        }
+        // Nothing fails after the fold.
+        let is_folded = layer != self.layer.spec();
+        if is_folded {
+            self.layer.fold(layer)?;
+        }
+        let changed = is_folded || new_table.is_some();
+        if new_table.is_some() {
+            self.table = new_table;
         }
         let layers = sources.iter().map(|(source, _)| &source.layer);
         Ok(self.layer.merge(layers, op, false) || changed)
