@@ -203,7 +203,8 @@ class BloomFilter:
     def union(self, other: BloomFilter) -> BloomFilter:
         """Returns a filter with the items of both filters. In counting filters, the counts are added.
 
-        Raises ValueError if the options or the seeds differ, or if the filters forget.
+        The capacities may differ if the larger filter can be folded to the other's. Raises ValueError if other options
+        or the seeds differ, or if the filters forget.
         """
 
     def intersection(self, other: BloomFilter) -> BloomFilter:

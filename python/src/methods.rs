@@ -194,7 +194,8 @@ impl BloomFilter {
 
     /// Returns a filter with the items of both filters. In counting filters, the counts are added.
     ///
-    /// Raises ValueError if the options or the seeds differ, or if the filters forget.
+    /// The capacities may differ if the larger filter can be folded to the other's. Raises ValueError if other options
+    /// or the seeds differ, or if the filters forget.
     fn union(&self, py: Python<'_>, other: &Bound<'_, BloomFilter>) -> PyResult<BloomFilter> {
         self.merged(py, other.get(), Filter::union_with)
     }
