@@ -55,7 +55,7 @@ impl Table {
         }
     }
 
-    /// Prefetches the group of the item that is handled [`GROUPS_AHEAD`] items after item `index`.
+    /// Prefetches the group of the item that is handled a few items after item `index`.
     #[inline(always)]
     pub fn prefetch_after(&self, hashes: &[Hash], index: usize) {
         if self.is_large()
@@ -115,8 +115,10 @@ impl Table {
     #[inline(always)]
     fn find_more_with<P: Processor>(&self, _: P, hashes: &[Hash], found: &mut [bool]) {
         let is_wanted = |found: &bool| !found;
+        let by_prefix = matches!(self.addressing, Addressing::Growing(_));
         self.for_each_run::<P, _>(hashes, found, is_wanted, |found, segment, run, remainder| {
-            *found = self.any_matches(segment, run, remainder);
+            let at_once = segment.any_at_once(&run, self.addressing.value_of(remainder), by_prefix);
+            *found = at_once.unwrap_or_else(|| self.any_matches(segment, run, remainder));
         });
     }
 

@@ -130,9 +130,15 @@ impl Addressing {
     /// Returns the value of a new entry.
     #[inline(always)]
     fn value(self, address: Address) -> u64 {
+        self.value_of(address.remainder)
+    }
+
+    /// Returns the value of an entry with this remainder, in its full length.
+    #[inline(always)]
+    fn value_of(self, remainder: u64) -> u64 {
         match self {
-            Addressing::Growing(_) => address.remainder << 1 | 1,
-            Addressing::Fixed(_) => address.remainder.max(1),
+            Addressing::Growing(_) => remainder << 1 | 1,
+            Addressing::Fixed(_) => remainder.max(1),
         }
     }
 

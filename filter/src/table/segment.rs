@@ -32,7 +32,8 @@ mod room;
 mod stamps;
 
 use super::bits::{
-    field, insert_one, low_bits, move_down, move_up, ones_from, remove_one, select_zero, select_zeros, set_field,
+    MAX_WIDTH, field, insert_one, low_bits, move_down, move_up, ones_from, remove_one, select_zero, select_zeros,
+    set_field,
 };
 use super::directory::Bucket;
 use super::entry::{MAX_ENTRY_COUNT, MIN_DIGITS_COUNT, slot_content, slots_of};
@@ -336,6 +337,31 @@ impl Segment {
         self.position(run, matches).is_some()
     }
 
+    /// Returns true if a value of a run is equal to `value`, or, `by_prefix`, if its fingerprint is a prefix of that of
+    /// `value`. Returns `None` if the slots do not fit into a word, or if one is 0, which comes before digits.
+    ///
+    /// Compares all slots at once: a processor cannot predict how many there are.
+    #[inline(always)]
+    pub(super) fn any_at_once(&self, run: &Run, value: u64, by_prefix: bool) -> Option<bool> {
+        let width = self.width();
+        let bits = run.len as u32 * width;
+        if bits > MAX_WIDTH {
+            return None;
+        }
+        let slots = field(self.bytes(), run.end - run.first * width as usize - bits as usize, bits);
+        // Bit 0 and the top bit of each slot.
+        let ones = ONES[width as usize] & low_bits(bits);
+        let tops = ones << (width - 1);
+        // Sets the top bit of each slot that is not 0.
+        let filled = |slots: u64| (((slots & !tops) + (tops - ones)) | slots) & tops;
+        if filled(slots) != tops {
+            return None;
+        }
+        // The terminator of each slot, and the zeros below it.
+        let ends = if by_prefix { slots ^ (slots - ones) } else { 0 };
+        Some(filled((slots ^ (value * ones)) & !ends) != tops)
+    }
+
     /// Returns the first entry of a run for whose value `matches` returns true. Does not read the counts of others.
     #[inline(always)]
     pub(super) fn find(&self, run: &Run, matches: impl FnMut(u64) -> bool) -> Option<Entry> {
@@ -488,6 +514,21 @@ impl Segment {
         self.bytes.relocate(mover);
     }
 }
+
+/// For each width of slots, a word in which bit 0 of each slot is set.
+const ONES: [u64; MAX_WIDTH as usize + 1] = {
+    let mut ones = [0; MAX_WIDTH as usize + 1];
+    let mut width = 1;
+    while width < ones.len() {
+        let mut at = 0;
+        while at < u64::BITS as usize {
+            ones[width] |= 1 << at;
+            at += width;
+        }
+        width += 1;
+    }
+    ones
+};
 
 /// The number of a group's cache lines that are prefetched.
 const GROUP_LINES: usize = 3;
