@@ -81,7 +81,7 @@ impl Filter {
     /// Returns for each item whether it may be in the filter.
     ///
     /// Several times faster than one item at a time if the filter is larger than the processor's cache, since the cache
-    /// misses of 64 items overlap.
+    /// misses of some twenty items overlap.
     ///
     /// ```
     /// # use oxbloom_filter::Filter;
