@@ -25,9 +25,13 @@ versioned! {
 /// often.
 const BLOCKS_IN_CACHE: usize = 256 << 10;
 
-/// The number of blocks that are prefetched before the first of them is read. A processor waits for about two dozen cache
-/// lines at a time. Prefetching those of 64 items made additions take a third longer, and look-ups a tenth.
-const BLOCKS_AHEAD: usize = 20;
+/// The number of items whose blocks are prefetched before those of the first are read, if items have one block. A
+/// processor waits for about two dozen cache lines at a time. Prefetching for 64 items made additions take a third
+/// longer, and look-ups a tenth.
+///
+/// If items have more blocks, those of all items are prefetched at once: in a filter of a gigabyte, where each prefetch
+/// also waits for the address of its page, anything else made additions take twice as long.
+const ITEMS_AHEAD: usize = 20;
 
 /// Returns the items whose blocks are prefetched before those of the first item are read, and those whose blocks are
 /// prefetched with each item that is handled.
@@ -36,7 +40,8 @@ fn first_and_later<'a>(lines: &[Line], pattern: ProbePattern, hashes: &'a [Hash]
     if size_of_val(lines) <= BLOCKS_IN_CACHE {
         return (&[], &[]);
     }
-    hashes.split_at(BLOCKS_AHEAD.div_ceil(pattern.blocks_per_item.into()).min(hashes.len()))
+    let ahead = if pattern.blocks_per_item == 1 { ITEMS_AHEAD } else { hashes.len() };
+    hashes.split_at(ahead.min(hashes.len()))
 }
 
 /// Prefetches the blocks of the first items. [`contains_hashes`] and [`insert_many`] prefetch the others as they go.
