@@ -3,12 +3,8 @@
 use super::segment::{Address, Run, Segment};
 use super::{Addressing, Table, is_prefix};
 use crate::arch::{Processor, prefetch, versioned};
-use crate::batch::BATCH;
+use crate::batch::{BATCH, SECOND_LEVEL_CACHE};
 use crate::hash::Hash;
-
-/// The largest table, in bytes, that is not prefetched. Such a table stays in the second-level cache if it is used
-/// often, and prefetching it would cost 8 ns an item without a gain.
-const TABLE_IN_CACHE: usize = 256 << 10;
 
 /// The largest number of segments whose directory is not prefetched. Such a directory stays in the second-level cache
 /// if it is used often.
@@ -75,7 +71,7 @@ impl Table {
     /// Returns true if the table does not fit into the second-level cache.
     #[inline(always)]
     fn is_large(&self) -> bool {
-        self.segment_bytes > TABLE_IN_CACHE
+        self.segment_bytes > SECOND_LEVEL_CACHE
     }
 
     /// Returns the segment and the group of an item.
@@ -157,8 +153,7 @@ impl Table {
                 if is_wanted(answer) {
                     let path = self.path(hash);
                     let segment = self.segment(path);
-                    let in_segment = segment.address(path, suffix_bits);
-                    *address = Some((segment, in_segment));
+                    *address = Some((segment, segment.address(path, suffix_bits)));
                 }
             }
             let prefetch_groups = |addresses: &[Option<(&Segment, Address)>]| {

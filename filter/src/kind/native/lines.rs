@@ -4,6 +4,7 @@ use bitvec::prelude::*;
 
 use crate::arch::{self, Processor, versioned};
 use crate::array::WORD;
+use crate::batch::SECOND_LEVEL_CACHE;
 use crate::hash::Hash;
 use crate::line::Line;
 use crate::probe::{PROBE_BITS, PROBES_PER_WORD, ProbePattern};
@@ -21,10 +22,6 @@ versioned! {
         = insert_many_with;
 }
 
-/// The largest size, in bytes, of blocks that are not prefetched. They stay in the second-level cache if they are used
-/// often.
-const BLOCKS_IN_CACHE: usize = 256 << 10;
-
 /// The number of items whose blocks are prefetched before those of the first are read, if items have one block. A
 /// processor waits for about two dozen cache lines at a time. Prefetching for 64 items made additions take a third
 /// longer, and look-ups a tenth.
@@ -37,7 +34,7 @@ const ITEMS_AHEAD: usize = 20;
 /// prefetched with each item that is handled.
 #[inline(always)]
 fn first_and_later<'a>(lines: &[Line], pattern: ProbePattern, hashes: &'a [Hash]) -> (&'a [Hash], &'a [Hash]) {
-    if size_of_val(lines) <= BLOCKS_IN_CACHE {
+    if size_of_val(lines) <= SECOND_LEVEL_CACHE {
         return (&[], &[]);
     }
     let ahead = if pattern.blocks_per_item == 1 { ITEMS_AHEAD } else { hashes.len() };

@@ -1,6 +1,6 @@
 //! Segments that forget: the stamps of slots, the bases of groups, and the removal of forgotten slots.
 
-use super::{Run, Segment};
+use super::{ONES, Run, Segment};
 use crate::arch::{Baseline, Processor, positions};
 use crate::array::WORD;
 use crate::table::bits::{
@@ -174,7 +174,7 @@ impl Segment {
         let remembered = Remembered { stamp_bits, first: (base + 1) & low_bits(stamp_bits), least };
         // Several slots are read as a word, and compared at once. Bit 0 of each slot stands for it.
         let per_word = MAX_WIDTH / width;
-        let all_slots = (0..per_word).fold(0, |word, slot| word | 1 << (slot * width));
+        let all_slots = ONES[width as usize] & low_bits(per_word * width);
         let mut upper = AscendingWriter::new(start);
         let mut lower = DescendingWriter::new(end);
         let mut at = start;
