@@ -8,9 +8,10 @@
 
 use std::cell::Cell;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 
 static GATE: RwLock<()> = RwLock::new(());
 
@@ -35,8 +36,25 @@ fn open_gate() {
     CLOSED.set(None);
 }
 
+/// Initializes what PyO3 would initialize in the calls of users. PyO3 releases the GIL meanwhile: if another thread
+/// forked then, the forked process would wait for ever for a thread that it does not have.
+fn initialize(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.get_type().fully_qualified_name()?;
+    Duration::ZERO.into_pyobject(py)?.extract::<Duration>()?;
+    module.extract::<Vec<u8>>().expect_err("a module is no sequence");
+    module.getattr("BloomFilter")?.call1(("no capacity",)).expect_err("an argument of another type");
+    // NumPy's `bool`.
+    let attributes = PyDict::new(py);
+    attributes.set_item("__module__", "numpy")?;
+    let flag = py.get_type::<PyType>().call1(("bool", (py.get_type::<PyAny>(),), attributes))?.call0()?;
+    flag.extract::<bool>().expect_err("it has no method `__bool__`");
+    Ok(())
+}
+
 /// Asks Python to call these functions whenever the process forks.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    initialize(module)?;
     let py = module.py();
     let open = wrap_pyfunction!(open_gate, module)?;
     let hooks = PyDict::new(py);
