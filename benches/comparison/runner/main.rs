@@ -31,7 +31,7 @@ fn main() {
 
     servers::pin_client();
     let mut tables = Vec::new();
-    for workload in plan::workloads().into_iter().filter(|workload| workload.name.starts_with(&only)) {
+    for workload in plan::workloads().into_iter().filter(|workload| workload.table_name().starts_with(&only)) {
         tables.extend(if quick { workload.quick() } else { workload }.measure(rounds));
     }
     tables.extend(operations::measure(&only, quick));

@@ -94,6 +94,8 @@ const UNPACKED: Contender = bloom("RedisBloom × 1,000", Peer::RedisBloom, "");
 const OURS_UNPACKED: Contender = bloom("oxbloom × 1,000", Peer::Oxbloom, "");
 const OFFSETS: Contender = packed("OFFSETS × 10,000", "", Packing::Offsets(0), 10_000);
 const LINES: Contender = packed("LINES × 10,000", "", Packing::Lines, 10_000);
+const COUNTING_PACKED: Contender = packed("counting, FIXED × 10,000", "COUNTING", Packing::Fixed, 10_000);
+const WINDOWED_PACKED: Contender = packed("windowed, FIXED × 10,000", "WINDOW 86400", Packing::Fixed, 10_000);
 
 const PACKED: Workload = Workload {
     name: "packed",
@@ -108,8 +110,8 @@ const PACKED: Workload = Workload {
         packed("FIXED × 100,000", "", Packing::Fixed, 100_000),
         OFFSETS,
         LINES,
-        packed("counting, FIXED × 10,000", "COUNTING", Packing::Fixed, 10_000),
-        packed("windowed, FIXED × 10,000", "WINDOW 86400", Packing::Fixed, 10_000),
+        COUNTING_PACKED,
+        WINDOWED_PACKED,
         Contender {
             delivery: Some(Delivery::Packed(Packing::Fixed, 10_000)),
             ..bloom("the floor, FIXED × 10,000", Peer::Floor, "")
@@ -124,6 +126,11 @@ const PACKED: Workload = Workload {
     ..LARGE
 };
 
+const PACKED_SMALL: Workload =
+    Workload { name: "packed-small", capacity: 1_000_000, filled: 100_000, renewed: true, items: 200_000, ..PACKED };
+
+const PLAIN: Contender = bloom("plain", Peer::Oxbloom, "");
+
 /// Counting filters, compared with plain ones.
 const COUNTING: Workload = Workload {
     name: "counting",
@@ -131,7 +138,7 @@ const COUNTING: Workload = Workload {
     filled: 10_000_000,
     lengths: &[URL],
     items: 200_000,
-    contenders: &[bloom("plain", Peer::Oxbloom, ""), bloom("counting", Peer::Oxbloom, "COUNTING")],
+    contenders: &[PLAIN, bloom("counting", Peer::Oxbloom, "COUNTING")],
     steps: &[
         step("MADD × 1,000, new", Add, New, THOUSAND),
         step("MADD × 1,000, there already", Add, Added, THOUSAND),
@@ -145,17 +152,14 @@ const COUNTING: Workload = Workload {
     ..LARGE
 };
 
+const WINDOW: Contender = forgetting("WINDOW", "WINDOW 28800");
+
 /// Filters that forget: whole slices are added. Plain filters are a seventh to two thirds full.
 const WINDOWS: Workload = Workload {
     name: "windows",
     title: "Filters that forget, {} at 1 %",
     filled: 13_332_000,
-    contenders: &[
-        bloom("plain", Peer::Oxbloom, ""),
-        bloom("RedisBloom", Peer::RedisBloom, ""),
-        forgetting("WINDOW", "WINDOW 28800"),
-        forgetting("ROLLING", "ROLLING"),
-    ],
+    contenders: &[PLAIN, REDISBLOOM, WINDOW, forgetting("ROLLING", "ROLLING")],
     steps: &[
         step("MADD × 1,000, new", AddSlice, New, THOUSAND),
         step("MEXISTS × 1,000, hit", Exists, Present, THOUSAND),
@@ -187,16 +191,15 @@ const THREE_FILTERS: Workload = Workload {
     ..COUNTING
 };
 
+const REDISBLOOM_CUCKOO: Contender = cuckoo("RedisBloom", Peer::RedisBloom, "");
+const OXBLOOM_CUCKOO: Contender = cuckoo("oxbloom", Peer::Oxbloom, "");
+
 const CUCKOO: Workload = Workload {
     name: "cuckoo",
     title: "Cuckoo filters, {}",
     filled: 20_000_000,
     items: 40_000,
-    contenders: &[
-        cuckoo("RedisBloom", Peer::RedisBloom, ""),
-        cuckoo("oxbloom, classic", Peer::Classic, ""),
-        cuckoo("oxbloom", Peer::Oxbloom, ""),
-    ],
+    contenders: &[REDISBLOOM_CUCKOO, cuckoo("oxbloom, classic", Peer::Classic, ""), OXBLOOM_CUCKOO],
     steps: &[
         step("CF.INSERT × 1,000, new", Add, New, THOUSAND),
         step("CF.MEXISTS × 1,000, hit", Exists, Present, THOUSAND),
@@ -209,6 +212,10 @@ const CUCKOO: Workload = Workload {
     quantities: &[Cpu, Command],
     ..COUNTING
 };
+
+/// A filter that doubles while it is measured, since an addition takes up to twice as long in some phases of growth.
+const CUCKOO_SMALL: Workload =
+    Workload { name: "cuckoo-small", capacity: 1_000_000, filled: 400_000, items: 60_000, ..CUCKOO };
 
 const LARGE_FILTER: &str = "BF.RESERVE large 0.01 100000000";
 const ONE_USE: &str = "BF.EXISTS large item";
@@ -264,14 +271,7 @@ pub(crate) fn workloads() -> Vec<Workload> {
             contenders: &[REDISBLOOM, OXBLOOM, FLOOR],
             ..LARGE
         },
-        Workload {
-            name: "packed-small",
-            capacity: 1_000_000,
-            filled: 100_000,
-            renewed: true,
-            items: 200_000,
-            ..PACKED
-        },
+        PACKED_SMALL,
         Workload {
             name: "packed-urls",
             title: "Packed URLs, {} at 1 %",
@@ -285,26 +285,29 @@ pub(crate) fn workloads() -> Vec<Workload> {
         COUNTING,
         WINDOWS,
         THREE_FILTERS,
-        Workload { name: "cuckoo-small", capacity: 1_000_000, filled: 500_000, ..CUCKOO },
+        CUCKOO_SMALL,
         CUCKOO,
         OTHERS,
     ];
     // The newest servers of both projects.
-    let contenders = &[REDISBLOOM, OXBLOOM];
-    let newest = |name, title, server, workload| Workload {
-        name,
-        title,
+    let on = |server, workload: Workload, contenders| Workload {
         server,
         contenders,
-        lengths: &[URL],
-        quantities: &[Cpu],
+        lengths: &workload.lengths[..1],
+        quantities: &[Cpu, Command],
         ..workload
     };
+    for server in ["redis-8.2", "valkey-9.1"] {
+        workloads.extend([SMALL, LARGE].map(|workload| on(server, workload, &[REDISBLOOM, OXBLOOM])));
+    }
+    let on_redis = |workload, contenders| on("redis-8.2", workload, contenders);
     workloads.extend([
-        newest("redis-8.2-small", "{} at 1 %, Redis 8.2", "redis-8.2", SMALL),
-        newest("redis-8.2-large", "{} at 1 %, Redis 8.2", "redis-8.2", LARGE),
-        newest("valkey-9.1-small", "{} at 1 %, Valkey 9.1", "valkey-9.1", SMALL),
-        newest("valkey-9.1-large", "{} at 1 %, Valkey 9.1", "valkey-9.1", LARGE),
+        on_redis(PACKED_SMALL, &[UNPACKED, COUNTING_PACKED, WINDOWED_PACKED]),
+        on_redis(PACKED, &[UNPACKED, COUNTING_PACKED, WINDOWED_PACKED]),
+        on_redis(WINDOWS, &[PLAIN, REDISBLOOM, WINDOW]),
+        on_redis(CUCKOO_SMALL, &[REDISBLOOM_CUCKOO, OXBLOOM_CUCKOO]),
+        on_redis(CUCKOO, &[REDISBLOOM_CUCKOO, OXBLOOM_CUCKOO]),
+        on_redis(OTHERS, OTHERS.contenders),
     ]);
     workloads
 }

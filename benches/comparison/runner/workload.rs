@@ -14,9 +14,9 @@ use crate::table::{Table, Unit};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Workload {
-    /// The name of its table, and the start of the names of the tables of other lengths.
+    /// The name of its table, after the server's, and the start of the names of the tables of other lengths.
     pub name: &'static str,
-    /// The title of its table, with `{}` in the place of the size of the filter.
+    /// The title of its table, before the server's, with `{}` in the place of the size of the filter.
     pub title: &'static str,
     /// The server, as make installs it. If empty, the server under test.
     pub server: &'static str,
@@ -129,13 +129,21 @@ impl Workload {
         Workload { capacity, filled, lengths, ..self }
     }
 
+    /// Returns the name of its table.
+    pub(crate) fn table_name(&self) -> String {
+        if self.server.is_empty() { self.name.to_owned() } else { format!("{}-{}", self.server, self.name) }
+    }
+
     /// Returns a table for each length of items.
     pub(crate) fn measure(&self, rounds: u64) -> Vec<Table> {
         self.lengths.iter().map(|&lengths| self.measure_length(lengths, rounds)).collect()
     }
 
     fn measure_length(&self, lengths: Lengths, rounds: u64) -> Table {
-        let (mut name, mut title) = (self.name.to_owned(), self.title.replace("{}", &self.size()));
+        let (mut name, mut title) = (self.table_name(), self.title.replace("{}", &self.size()));
+        if let Some((project, version)) = self.server.split_once('-') {
+            title += &format!(", {}{} {version}", project[..1].to_uppercase(), &project[1..]);
+        }
         if lengths != self.lengths[0] {
             name += &format!("/{}", lengths.0);
             title += &format!(", items of {} bytes", lengths.0);
