@@ -58,7 +58,7 @@ pub(super) fn is_mostly_void(entries: &[ListedEntry], segment: &Segment) -> bool
 #[inline(always)]
 pub(super) fn should_shrink(segment: &Segment, addressing: Addressing) -> bool {
     let is_sparse = segment.slots() <= MIN_LOAD * segment.quotients() / 8;
-    matches!(addressing, Addressing::Growing(_)) && is_sparse || segment.smaller_size().is_some()
+    matches!(addressing, Addressing::Growing(_)) && is_sparse || segment.is_oversized()
 }
 
 /// Returns a path of each of two buddies at a depth above 0, the lower one first. One of them holds `path`.

@@ -147,6 +147,13 @@ pub(super) struct Entry {
     index: usize,
 }
 
+/// The slots of a run that match an item.
+pub(super) enum Found {
+    None,
+    One { index: usize, value: u64 },
+    Several,
+}
+
 /// An iterator over the entries of a run.
 pub(super) struct Entries<'a> {
     segment: &'a Segment,
@@ -386,6 +393,22 @@ impl Segment {
         None
     }
 
+    /// Looks for the slots of a run whose values match. Takes a run with digits for one with several.
+    #[inline(always)]
+    pub(super) fn only_slot(&self, run: &Run, matches: impl Fn(u64) -> bool) -> Found {
+        let mut found = Found::None;
+        for index in 0..run.len {
+            let value = self.slot(run, index);
+            if value == 0 || matches(value) {
+                if value == 0 || !matches!(found, Found::None) {
+                    return Found::Several;
+                }
+                found = Found::One { index, value };
+            }
+        }
+        found
+    }
+
     /// Returns the slot after the digits that follow the 0 at `index`.
     #[cold]
     fn after_digits(&self, run: &Run, index: usize) -> usize {
@@ -467,7 +490,7 @@ impl Segment {
     }
 
     #[inline(always)]
-    fn remove_slot(&mut self, run: &Run, index: usize, slots: usize) {
+    pub(super) fn remove_slot(&mut self, run: &Run, index: usize, slots: usize) {
         debug_assert_eq!(self.slots_in::<Baseline>(run.group), slots);
         debug_assert!(index < run.len);
         let width = usize::from(self.width);

@@ -3,7 +3,7 @@
 use super::entry::{MAX_ENTRY_COUNT, Payload, slots_of};
 use super::growth::{exceeds_load, must_double, should_shrink};
 use super::path::{Path, Prefix};
-use super::segment::Entry;
+use super::segment::{Entry, Found};
 use super::{Addressing, Table};
 use crate::arch::{Processor, versioned};
 use crate::error::Error;
@@ -35,6 +35,9 @@ impl Table {
         pub fn add(self: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = Table::add_with;
         /// Removes one occurrence of an item. Returns false if the item is absent.
         pub fn remove(self: &mut Table, hash: Hash) -> bool = Table::remove_with;
+        /// Removes one occurrence of an item as [`remove`](Table::remove) does, however many slots it matches.
+        #[cold]
+        fn remove_rarely(self: &mut Table, hash: Hash) -> bool = Table::remove_rarely_with;
         /// Adds an item as [`add`](Table::add) does, whatever has to be done first. This is rare, so it is kept out of
         /// the code that most additions execute.
         #[cold]
@@ -154,6 +157,28 @@ impl Table {
         segment.prefetch_estimated(segment.group(path));
         let address = segment.address(path, addressing.terminator());
         let Some((run, in_group)) = segment.run_and_slots::<P>(address) else { return false };
+        match segment.only_slot(&run, |value| addressing.matches(value, address.remainder)) {
+            Found::None => false,
+            Found::One { index, value } => {
+                segment.remove_slot(&run, index, in_group);
+                let should_shrink = should_shrink(segment, addressing);
+                let removed_coverage = addressing.coverage_of_value(segment, value);
+                self.coverage.subtract(removed_coverage);
+                self.count_removal::<P>(path, 1, true, should_shrink);
+                true
+            }
+            Found::Several => self.remove_rarely(hash),
+        }
+    }
+
+    /// Removes an occurrence of an item that matches several slots, or may have digits.
+    #[inline(always)]
+    fn remove_rarely_with<P: Processor>(&mut self, _: P, hash: Hash) -> bool {
+        let path = self.path(hash);
+        let addressing = self.addressing;
+        let segment = self.segment_mut(path);
+        let address = segment.address(path, addressing.terminator());
+        let Some((run, in_group)) = segment.run_and_slots::<P>(address) else { return false };
         let mut longest = None::<Entry>;
         let mut matching = 0;
         for entry in segment.entries(run).filter(|entry| addressing.matches(entry.value, address.remainder)) {
@@ -169,11 +194,18 @@ impl Table {
         let freed = before - segment.slots();
         let should_shrink = freed > 0 && should_shrink(segment, addressing);
         let removed_coverage = addressing.coverage_of_value(segment, entry.value);
-        self.slots -= u64::from(freed);
         if entry.count == 1 {
             self.coverage.subtract(removed_coverage);
         }
-        self.count.decrement(matching == 1 && entry.count == 1);
+        self.count_removal::<P>(path, freed, matching == 1 && entry.count == 1, should_shrink);
+        true
+    }
+
+    /// Counts the removal of an occurrence that freed some slots, and shrinks the segment of its path.
+    #[inline(always)]
+    fn count_removal<P: Processor>(&mut self, path: Path, freed: u32, is_gone: bool, should_shrink: bool) {
+        self.slots -= u64::from(freed);
+        self.count.decrement(is_gone);
         self.occurrences -= u64::from(self.occurrences > 0);
         // The counts of a table that was decoded may be forged.
         self.count.limit(self.occurrences);
@@ -182,6 +214,5 @@ impl Table {
         } else if should_shrink {
             self.shrink::<P>(path);
         }
-        true
     }
 }

@@ -40,7 +40,12 @@ const fn header_bytes(groups: usize) -> usize {
 
 /// Rounds a size up to one of jemalloc's size classes, four per doubling.
 fn round_to_size_class(bytes: usize) -> usize {
-    bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
+    bytes.next_multiple_of(size_class_step(bytes))
+}
+
+/// Returns the distance between the size classes around a size, and to the next smaller one from a size class.
+fn size_class_step(bytes: usize) -> usize {
+    (bytes.next_power_of_two() / 8).max(16)
 }
 
 impl Segment {
@@ -118,9 +123,18 @@ impl Segment {
     }
 
     /// Returns the size that the segment should have, or `None` if it is not larger than that.
-    #[inline(always)]
     pub(in crate::table) fn smaller_size(&self) -> Option<usize> {
         Some(self.bytes_for_slots(self.slots as usize)).filter(|&bytes| bytes < self.allocated())
+    }
+
+    /// Returns true if there is a [`smaller_size`](Self::smaller_size). Takes fewer instructions.
+    #[inline(always)]
+    pub(in crate::table) fn is_oversized(&self) -> bool {
+        let allocated = self.allocated();
+        let is_oversized =
+            self.slots == 0 || self.min_bytes(self.slots as usize) + size_class_step(allocated) <= allocated;
+        debug_assert_eq!(is_oversized, self.smaller_size().is_some(), "{allocated} bytes are no size class");
+        is_oversized
     }
 
     /// Returns a copy with a size of `bytes` bytes, and with room for another slot in group `next`.
