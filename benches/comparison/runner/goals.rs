@@ -9,7 +9,7 @@ struct Goal {
     /// The names of tables. Their tables of other lengths are meant, too.
     tables: &'static str,
     rows: Rows,
-    /// The end of the titles of the rows.
+    /// The end of the titles of the rows; the whole part after a colon, if there is one.
     quantity: &'static str,
     contender: &'static str,
     /// The contender that it is divided by. If empty, the figure itself is meant.
@@ -120,7 +120,11 @@ const GOALS: &[Goal] = &[
 impl Goal {
     /// Returns the figure of a row, if the row is one of the goal's.
     fn figure(&self, table: &Table, row: &Row) -> Option<f64> {
-        let is_meant = self.rows.1.iter().any(|part| row.title.contains(part)) && row.title.ends_with(self.quantity);
+        let is_of_quantity = match row.title.split_once(": ") {
+            Some((_, quantity)) => self.quantity.is_empty() || quantity == self.quantity,
+            None => row.title.ends_with(self.quantity),
+        };
+        let is_meant = is_of_quantity && self.rows.1.iter().any(|part| row.title.contains(part));
         let own = table.series(row, self.contender).filter(|_| is_meant)?;
         match self.other {
             "" => Some(own.median()),
