@@ -92,21 +92,21 @@ pub(crate) fn figures() -> Figures<3> {
     ]
 }
 
-/// Counts a single-item command on a filter, and remembers the filter for the next command, if it is large.
+/// Counts a single-item command on a filter, and remembers the filter for the next command, if it is large. Returns
+/// true if its memory was probably prefetched for this command.
 #[inline]
-pub(crate) fn remember(ctx: &Context, key: Arg, filter: &Filter) {
-    if filter.memory_usage() as u64 > configuration::max_size_without_lookahead() {
-        insert(ctx, key, filter);
-    }
+pub(crate) fn remember(ctx: &Context, key: Arg, filter: &Filter) -> bool {
+    filter.memory_usage() as u64 > configuration::max_size_without_lookahead() && insert(ctx, key, filter)
 }
 
 /// Not inlined, to keep it out of the hot path of commands on small filters.
 #[inline(never)]
-fn insert(ctx: &Context, key: Arg, filter: &Filter) {
+fn insert(ctx: &Context, key: Arg, filter: &Filter) -> bool {
     count(&USES);
-    if !FILTER.is_registered() {
+    let was_registered = FILTER.is_registered();
+    if !was_registered {
         if mode() != Lookahead::On {
-            return;
+            return false;
         }
         // SAFETY: the context is alive.
         unsafe { FILTER.register(ctx.as_raw()) };
@@ -115,6 +115,7 @@ fn insert(ctx: &Context, key: Arg, filter: &Filter) {
     let slot = slot(name);
     slot.name.store(name, Ordering::Relaxed);
     slot.filter.store(ptr::from_ref(filter).expose_provenance(), Ordering::Relaxed);
+    was_registered
 }
 
 /// Adds 1, without an atomic addition: all commands run on one thread at a time.

@@ -2,7 +2,7 @@
 //! contenders take each step in turn.
 
 use std::ops::{Range, RangeInclusive};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use models::random::Random;
 use testkit::ask;
@@ -111,6 +111,10 @@ const SLICES: u64 = 15;
 /// The length of a slice: that of `WINDOW 28800`. Additions set their own time, so no slice ends during a measurement.
 const SLICE_MILLISECONDS: u64 = 28_800_000 / SLICES;
 
+/// The time of commands with one item before the first that is measured. The module decides five times a second whether
+/// it looks ahead, from the commands of a whole period.
+const SETTLING: Duration = Duration::from_millis(700);
+
 /// The key of a contender's filter.
 const KEY: &str = "filter";
 
@@ -161,7 +165,13 @@ impl Workload {
                 subjects.iter_mut().for_each(|subject| subject.create(filled, end));
             }
             let mut added = next..next;
+            let mut is_settled = false;
             for step in self.steps {
+                let has_single_items = matches!(step.delivery, Delivery::Pipelined | Delivery::Unpipelined);
+                if has_single_items && !is_settled {
+                    subjects.iter_mut().for_each(Subject::settle);
+                }
+                is_settled = has_single_items;
                 let count = self.count(step.verb, step.delivery);
                 if step.items == Items::New {
                     added = next..next + count;
@@ -383,6 +393,20 @@ impl<'a> Subject<'a> {
             sample.send(&mut self.instance, &words[0], delivery, &requests);
         }
         sample
+    }
+
+    /// Lets oxbloom see that items come one by one, since it then [looks ahead](../../docs/performance.md).
+    fn settle(&mut self) {
+        let has_lookahead = matches!(self.contender.peer, Peer::Oxbloom | Peer::Classic);
+        if !has_lookahead || matches!(self.contender.kind, Kind::Server(_)) {
+            return;
+        }
+        let step = Step { title: "settle", verb: Verb::Exists, items: Items::Absent, delivery: Delivery::Pipelined };
+        let numbers = some_of(ABSENT, 10_000, 1);
+        let started = Instant::now();
+        while started.elapsed() < SETTLING {
+            self.take(&step, &numbers);
+        }
     }
 
     fn memory(&mut self) -> Option<u64> {
