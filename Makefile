@@ -235,7 +235,7 @@ site: setup-std-$(WASM) $(TARGET)/site-env/installed ## Build the pages as a sit
 
 # --- Benchmarks and a demonstration -----------------------------------------------------------------------------------
 
-bench: wheel-in-python $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and fastbloom: takes half an hour (five minutes with QUICK=1; ONLY=packed for some tables)
+bench: wheel-in-python $(REDISBLOOM_MODULE) setup-servers ## Compare with RedisBloom and fastbloom: takes three quarters of an hour (five minutes with QUICK=1; ONLY=packed for some tables)
 	cargo build --release -p oxbloom-comparison --example floor
 	cargo bench -p oxbloom-comparison
 

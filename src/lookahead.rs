@@ -93,7 +93,7 @@ pub(crate) fn figures() -> Figures<3> {
 }
 
 /// Counts a single-item command on a filter, and remembers the filter for the next command, if it is large. Returns
-/// true if its memory was probably prefetched for this command.
+/// true if it was remembered before, so that the command filter has prefetched for this command.
 #[inline]
 pub(crate) fn remember(ctx: &Context, key: Arg, filter: &Filter) -> bool {
     filter.memory_usage() as u64 > configuration::max_size_without_lookahead() && insert(ctx, key, filter)
@@ -103,8 +103,7 @@ pub(crate) fn remember(ctx: &Context, key: Arg, filter: &Filter) -> bool {
 #[inline(never)]
 fn insert(ctx: &Context, key: Arg, filter: &Filter) -> bool {
     count(&USES);
-    let was_registered = FILTER.is_registered();
-    if !was_registered {
+    if !FILTER.is_registered() {
         if mode() != Lookahead::On {
             return false;
         }
@@ -112,10 +111,12 @@ fn insert(ctx: &Context, key: Arg, filter: &Filter) -> bool {
         unsafe { FILTER.register(ctx.as_raw()) };
     }
     let name = xxh3_64(key.bytes());
+    let filter = ptr::from_ref(filter).expose_provenance();
     let slot = slot(name);
+    let was_remembered = slot.name.load(Ordering::Relaxed) == name && slot.filter.load(Ordering::Relaxed) == filter;
     slot.name.store(name, Ordering::Relaxed);
-    slot.filter.store(ptr::from_ref(filter).expose_provenance(), Ordering::Relaxed);
-    was_registered
+    slot.filter.store(filter, Ordering::Relaxed);
+    was_remembered
 }
 
 /// Adds 1, without an atomic addition: all commands run on one thread at a time.

@@ -5,6 +5,8 @@
 //! the GIL, in batches for example, also holds [`GATE`] for reading, and a fork waits until it can lock the gate for
 //! writing. (Threads that hold the lock of a filter together with the GIL need no gate, because a thread that forks has
 //! the GIL.)
+//!
+//! PyO3 has locks, too. It needs them only to initialize what it uses, so [`initialize`] lets it do so in time.
 
 use std::cell::Cell;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -36,9 +38,10 @@ fn open_gate() {
     CLOSED.set(None);
 }
 
-/// Initializes what PyO3 would initialize in the calls of users. PyO3 releases the GIL meanwhile: if another thread
-/// forked then, the forked process would wait for ever for a thread that it does not have.
-fn initialize(module: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Initializes what PyO3 otherwise initializes on first use: names of attributes, and types that it imports. It releases
+/// the GIL while it does so. If another thread forked at that moment, the forked process would wait for ever for a thread
+/// that it does not have.
+pub(crate) fn initialize(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.get_type().fully_qualified_name()?;
     Duration::ZERO.into_pyobject(py)?.extract::<Duration>()?;
@@ -52,9 +55,8 @@ fn initialize(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Asks Python to call these functions whenever the process forks.
+/// Asks Python to close the gate before each fork, and to open it after it.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    initialize(module)?;
     let py = module.py();
     let open = wrap_pyfunction!(open_gate, module)?;
     let hooks = PyDict::new(py);

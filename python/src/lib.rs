@@ -60,6 +60,7 @@ mod _oxbloom {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         // Those of a batch replace it.
         module.getattr("FilterFullError")?.setattr("answers", PyTuple::empty(module.py()))?;
+        crate::fork::initialize(module)?;
         crate::fork::register(module)
     }
 }

@@ -9,7 +9,7 @@ struct Goal {
     /// The names of tables. Their tables of other lengths are meant, too.
     tables: &'static str,
     rows: Rows,
-    /// The end of the titles of the rows; the whole part after a colon, if there is one.
+    /// The part of the rows' titles after the colon, or the end of titles that have none. If empty, any.
     quantity: &'static str,
     contender: &'static str,
     /// The contender that it is divided by. If empty, the figure itself is meant.

@@ -112,7 +112,7 @@ const SLICES: u64 = 15;
 const SLICE_MILLISECONDS: u64 = 28_800_000 / SLICES;
 
 /// The time of commands with one item before the first that is measured. The module decides five times a second whether
-/// it looks ahead, from the commands of a whole period.
+/// it looks ahead, and its first decision only begins a count.
 const SETTLING: Duration = Duration::from_millis(700);
 
 /// The key of a contender's filter.
@@ -395,17 +395,19 @@ impl<'a> Subject<'a> {
         sample
     }
 
-    /// Lets oxbloom see that items come one by one, since it then [looks ahead](../../docs/performance.md).
+    /// Lets oxbloom see that items come one by one, so that it looks ahead. Does not reset the server's statistics, from
+    /// which it decides.
     fn settle(&mut self) {
         let has_lookahead = matches!(self.contender.peer, Peer::Oxbloom | Peer::Classic);
         if !has_lookahead || matches!(self.contender.kind, Kind::Server(_)) {
             return;
         }
-        let step = Step { title: "settle", verb: Verb::Exists, items: Items::Absent, delivery: Delivery::Pipelined };
-        let numbers = some_of(ABSENT, 10_000, 1);
+        let words = self.words(Verb::Exists, Delivery::Pipelined, ABSENT.start);
+        let items = items(self.lengths, some_of(ABSENT, 10_000, 1));
+        let requests = Requests::new(&words, &items, Delivery::Pipelined);
         let started = Instant::now();
         while started.elapsed() < SETTLING {
-            self.take(&step, &numbers);
+            client::pipelined(self.instance.address(), &requests);
         }
     }
 

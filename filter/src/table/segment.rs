@@ -150,7 +150,11 @@ pub(super) struct Entry {
 /// The slots of a run that match an item.
 pub(super) enum Found {
     None,
-    One { index: usize, value: u64 },
+    One {
+        index: usize,
+        value: u64,
+    },
+    /// Several slots match, or the run has digits.
     Several,
 }
 
@@ -393,7 +397,7 @@ impl Segment {
         None
     }
 
-    /// Looks for the slots of a run whose values match. Takes a run with digits for one with several.
+    /// Looks for the only slot of a run whose value matches. Returns [`Found::Several`] for every run with digits.
     #[inline(always)]
     pub(super) fn only_slot(&self, run: &Run, matches: impl Fn(u64) -> bool) -> Found {
         let mut found = Found::None;

@@ -35,7 +35,8 @@ impl Table {
         pub fn add(self: &mut Table, hash: Hash, admit: Admit<'_>) -> Result<bool, Error> = Table::add_with;
         /// Removes one occurrence of an item. Returns false if the item is absent.
         pub fn remove(self: &mut Table, hash: Hash) -> bool = Table::remove_with;
-        /// Removes one occurrence of an item as [`remove`](Table::remove) does, however many slots it matches.
+        /// Removes one occurrence of an item as [`remove`](Table::remove) does, if several slots match it or the run has
+        /// digits. This is rare, so it is kept out of the code that most removals execute.
         #[cold]
         fn remove_rarely(self: &mut Table, hash: Hash) -> bool = Table::remove_rarely_with;
         /// Adds an item as [`add`](Table::add) does, whatever has to be done first. This is rare, so it is kept out of
@@ -171,7 +172,6 @@ impl Table {
         }
     }
 
-    /// Removes an occurrence of an item that matches several slots, or may have digits.
     #[inline(always)]
     fn remove_rarely_with<P: Processor>(&mut self, _: P, hash: Hash) -> bool {
         let path = self.path(hash);

@@ -79,7 +79,6 @@ impl Addition<'_> {
         adding::add(ctx, keyspace, self.args.at(1), self.options, |mut key| {
             let (stored, rejected) = (stored.as_mut(), rejected.as_mut());
             let filter = key.filter().ok_or(Error::NotFound)?;
-            let is_prefetched = self.options.is_none() && lookahead::remember(ctx, self.args.at(1), filter);
             let mut options = InsertOptions::from(self.on_duplicate);
             if filter.grows_by_layers() {
                 options.is_replay = ctx.is_replicated_or_loading();
@@ -88,7 +87,7 @@ impl Addition<'_> {
                     return Err(Error::MaxExpansions);
                 }
             }
-            let (handled, failure) = self.insert(ctx, filter, is_prefetched, stored, rejected, &options);
+            let (handled, failure) = self.insert(ctx, filter, stored, rejected, &options);
             let [new, full] = [&*stored, &*rejected].map(|flags| flags.iter().filter(|is_set| **is_set).count());
             statistics::count_additions(filter, new as u64, (handled - new - full) as u64);
             if self.on_duplicate == OnDuplicate::Count {
@@ -106,13 +105,13 @@ impl Addition<'_> {
         &self,
         ctx: &Context,
         filter: &mut Filter,
-        is_prefetched: bool,
         stored: &mut [bool],
         rejected: &mut [bool],
         options: &InsertOptions,
     ) -> (usize, Option<Error>) {
         if self.items.len() == 1 {
             let item = self.items.at(0).bytes();
+            let is_prefetched = self.options.is_none() && lookahead::remember(ctx, self.args.at(1), filter);
             // The table prefetches, too, but later.
             let hash = if is_prefetched { filter.hash(item) } else { filter.look_ahead(item) };
             return insert_hashes(ctx, filter, &[hash], stored, rejected, options);

@@ -43,7 +43,7 @@ fn round_to_size_class(bytes: usize) -> usize {
     bytes.next_multiple_of(size_class_step(bytes))
 }
 
-/// Returns the distance between the size classes around a size, and to the next smaller one from a size class.
+/// Returns the distance from the smallest size class that holds `bytes` bytes to the next smaller one.
 fn size_class_step(bytes: usize) -> usize {
     (bytes.next_power_of_two() / 8).max(16)
 }
@@ -127,13 +127,14 @@ impl Segment {
         Some(self.bytes_for_slots(self.slots as usize)).filter(|&bytes| bytes < self.allocated())
     }
 
-    /// Returns true if there is a [`smaller_size`](Self::smaller_size). Takes fewer instructions.
+    /// Returns true if a segment with memory has a [`smaller_size`](Self::smaller_size), in fewer instructions.
     #[inline(always)]
     pub(in crate::table) fn is_oversized(&self) -> bool {
         let allocated = self.allocated();
+        // The size of a segment is a size class.
         let is_oversized =
             self.slots == 0 || self.min_bytes(self.slots as usize) + size_class_step(allocated) <= allocated;
-        debug_assert_eq!(is_oversized, self.smaller_size().is_some(), "{allocated} bytes are no size class");
+        debug_assert_eq!(is_oversized, self.smaller_size().is_some(), "{allocated} bytes are not a size class");
         is_oversized
     }
 
