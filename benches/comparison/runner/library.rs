@@ -98,6 +98,24 @@ impl<S: BuildHasher + Clone + 'static> Library for BloomFilter<S> {
     }
 }
 
+impl Library for qfilter::Filter {
+    fn copy(&self) -> Box<dyn Library> {
+        Box::new(self.clone())
+    }
+
+    fn bits(&self) -> u64 {
+        8 * self.memory_usage() as u64
+    }
+
+    fn insert(&mut self, items: Slices) -> usize {
+        items.filter(|item| self.insert(item).expect("room")).count()
+    }
+
+    fn count_contained(&self, items: Slices) -> usize {
+        items.filter(|item| self.contains(item)).count()
+    }
+}
+
 /// The contenders. The others are compared with the first one.
 const CONTENDERS: [&str; 4] = ["fastbloom, foldhash", "fastbloom", "oxbloom, one by one", "oxbloom, batches"];
 
@@ -132,8 +150,9 @@ pub(crate) fn measure(only: &str, quick: bool, rounds: u64) -> Vec<Table> {
         tables.push(table);
     }
     if "library-tables".starts_with(only) {
-        let mut table = Table::new("library-tables", "The library's tables", &["counting", "windowed"]);
-        (0..rounds).for_each(|_| add_to_tables(&mut table));
+        let contenders = ["counting", "qfilter", "windowed"];
+        let mut table = Table::new("library-tables", "The library's tables", &contenders);
+        (0..rounds).for_each(|_| measure_tables(&mut table));
         tables.push(table);
     }
     tables
@@ -191,17 +210,27 @@ fn compare(capacity: u64, error_rate: f64, rounds: u64, table: &mut Table) {
     }
 }
 
-/// Measures additions to quotient tables, in batches: to one that grows to 10^6 items, and to one with a window of 10^6
-/// items that has already forgotten some.
-fn add_to_tables(table: &mut Table) {
+/// Measures quotient tables. Ours gets items in batches, also in a filter with a window that has already forgotten some.
+/// That of qfilter gets them one by one, since it has no batches. Both grow from a hundred items.
+fn measure_tables(table: &mut Table) {
     const SIZE: u64 = 1_000_000;
     const WINDOW: Duration = Duration::from_secs(1500);
     let items = Items::new(NEW..NEW + 3 * SIZE);
     let ours = |builder: FilterBuilder| Ours { filter: builder.build().expect("memory"), batches: true };
-    let mut growing = ours(builder(100).growing(2).counting());
     let batches = |range: Range<usize>| range.clone().step_by(1000).map(|start| items.slices(start..start + 1000));
-    let time = timed(|| batches(0..SIZE as usize).map(|batch| growing.insert(batch)).sum());
-    table.push("growing to 10^6: add", Unit::Nanoseconds, "counting", time.as_nanos() as f64 / SIZE as f64);
+    let counting = ours(builder(100).growing(2).counting());
+    let theirs = qfilter::Filter::new_resizeable(100, SIZE, 0.01).expect("a filter of this size");
+    let growing: [(&str, Box<dyn Library>); 2] = [("counting", Box::new(counting)), ("qfilter", Box::new(theirs))];
+    for (name, mut filter) in growing {
+        let mut push = |operation: &str, time: Duration| {
+            table.push(operation, Unit::Nanoseconds, name, time.as_nanos() as f64 / SIZE as f64);
+        };
+        let size = SIZE as usize;
+        push("growing: add", timed(|| batches(0..size).map(|batch| filter.insert(batch)).sum()));
+        push("grown: hit", timed(|| batches(0..size).map(|batch| filter.count_contained(batch)).sum()));
+        push("grown: miss", timed(|| batches(size..2 * size).map(|batch| filter.count_contained(batch)).sum()));
+        table.push("grown: bits an item", Unit::Number, name, filter.bits() as f64 / SIZE as f64);
+    }
 
     let mut windowed = ours(builder(SIZE).window(WINDOW).slices(15));
     let slice = SIZE as usize / 15 / 1000 * 1000;
@@ -213,7 +242,7 @@ fn add_to_tables(table: &mut Table) {
             (time, measured) = (time + spent, measured + slice);
         }
     }
-    table.push("10^6: add", Unit::Nanoseconds, "windowed", time.as_nanos() as f64 / measured as f64);
+    table.push("window: add", Unit::Nanoseconds, "windowed", time.as_nanos() as f64 / measured as f64);
 }
 
 fn push(table: &mut Table, title: &str, contender: &str, time: Duration) {
