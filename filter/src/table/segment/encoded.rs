@@ -5,8 +5,9 @@
 
 #![warn(clippy::arithmetic_side_effects)]
 
+use super::run::MAX_RUN;
 use super::stamps::slices_between;
-use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
+use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, Run, Segment};
 use crate::arch::Baseline;
 use crate::error::Error;
 use crate::table::bits::{MAX_WIDTH, field, low_bits};

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::run::MAX_RUN;
 use super::stamps::slice_of;
-use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, MAX_RUN, Run, Segment};
+use super::{GROUP_QUOTIENTS, MAX_LOG_GROUPS, Run, Segment};
 use crate::arch::Baseline;
 use crate::error::Error;
 use crate::memory::try_vec;

@@ -1,6 +1,7 @@
 //! Segments that forget: the stamps of slots, the bases of groups, and the removal of forgotten slots.
 
-use super::{ONES, Run, Segment};
+use super::run::ONES;
+use super::{Run, Segment};
 use crate::arch::{Baseline, Processor, positions};
 use crate::array::WORD;
 use crate::table::bits::{
