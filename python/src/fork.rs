@@ -38,9 +38,9 @@ fn open_gate() {
     CLOSED.set(None);
 }
 
-/// Initializes what PyO3 otherwise initializes on first use: names of attributes, and types that it imports. It releases
-/// the GIL while it does so. If another thread forked at that moment, the forked process would wait for ever for a thread
-/// that it does not have.
+/// Initializes what PyO3 otherwise initializes on first use: names of attributes, and types that it imports. It
+/// releases the GIL while it does so. If another thread forked at that moment, the forked process would wait for ever
+/// for a thread that it does not have.
 pub(crate) fn initialize(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.get_type().fully_qualified_name()?;

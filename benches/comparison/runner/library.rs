@@ -210,8 +210,8 @@ fn compare(capacity: u64, error_rate: f64, rounds: u64, table: &mut Table) {
     }
 }
 
-/// Measures quotient tables. Ours gets items in batches, also in a filter with a window that has already forgotten some.
-/// That of qfilter gets them one by one, since it has no batches. Both grow from a hundred items.
+/// Measures quotient tables of 10^6 items. Ours and that of qfilter grow from a hundred items; ours gets them in
+/// batches, which qfilter does not have. Another one of ours has a window, and has already forgotten some.
 fn measure_tables(table: &mut Table) {
     const SIZE: u64 = 1_000_000;
     const WINDOW: Duration = Duration::from_secs(1500);

@@ -395,8 +395,8 @@ impl<'a> Subject<'a> {
         sample
     }
 
-    /// Lets oxbloom see that items come one by one, so that it looks ahead. Does not reset the server's statistics, from
-    /// which it decides.
+    /// Lets oxbloom see that items come one by one, so that it looks ahead. Does not reset the server's statistics,
+    /// from which it decides.
     fn settle(&mut self) {
         let has_lookahead = matches!(self.contender.peer, Peer::Oxbloom | Peer::Classic);
         if !has_lookahead || matches!(self.contender.kind, Kind::Server(_)) {
